@@ -1,0 +1,26 @@
+"""Pullback: differentiable physics for robots in contact and parts being printed."""
+
+from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
+from pullback.robot.load import load
+from pullback.robot.model import RobotModel
+from pullback.robot.parametrizations import (
+    PhysicalInertia,
+    PositiveScalar,
+    SymmetricPositiveDefinite,
+    UnconstrainedTensor,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DescriptionError",
+    "DescriptionWarning",
+    "PhysicalInertia",
+    "PositiveScalar",
+    "PullbackError",
+    "RobotModel",
+    "SecondDerivativeError",
+    "SymmetricPositiveDefinite",
+    "UnconstrainedTensor",
+    "load",
+]

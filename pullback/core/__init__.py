@@ -1,0 +1,1 @@
+"""What everything stands on: the bridge between torch and Warp, launches, errors."""

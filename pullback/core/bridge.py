@@ -1,0 +1,251 @@
+"""The one place where torch and Warp meet: kernels with their adjoints become differentiable torch functions.
+
+An `Operator` is a pair of kernels. A `Program` is an operator bound to one robot: it maps tensors (B, n), or (1, n) for
+what all worlds share, to one tensor (B, m). Kernels see all of them as [row, world]. On a CPU that is a transposed
+view; on a GPU inputs are copied so that neighbouring worlds are neighbours in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import warp as wp
+
+from pullback.core.errors import PullbackError, SecondDerivativeError
+from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
+
+Tensor = torch.Tensor
+
+REAL = {torch.float32: wp.float32, torch.float64: wp.float64}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A kernel and its vjp.
+
+    Forward kernels take `(constants, *inputs, output, *scratch)`, vjp kernels
+    `(constants, *inputs, output, adj_output, *adj_inputs, *scratch)` and add to `adj_inputs`; a cotangent nobody asked
+    for arrives without data.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    kernels: Callable[[type], tuple[Any, Any]]
+
+
+class Program:
+    """An operator bound to a robot: constants for its kernels, rows of output and of scratch."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        constants: Callable[[str], Any],
+        *,
+        rows: int,
+        scratch: Sequence[int],
+        vjp_scratch: Sequence[int],
+    ) -> None:
+        self.operator = operator
+        self.rows = rows
+        self.scratch = tuple(scratch)
+        self.vjp_scratch = tuple(vjp_scratch)
+        self._constants = constants
+        self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
+
+    def __call__(self, *inputs: Tensor | None) -> Tensor:
+        """Return the output (B, rows), differentiable in every input."""
+        return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
+
+    def run(self, inputs: Sequence[Tensor | None]) -> Tensor:
+        """Launch the forward kernel."""
+        self._check(inputs)
+        launch = _Launch(self, inputs, self.scratch)
+        output, strided = launch.output(self.rows)
+        launch(self.launchers(launch.reference)[0], [*launch.inputs, strided])
+        return output
+
+    def run_vjp(
+        self, wanted: Sequence[bool], adj_output: Tensor, output: Tensor, inputs: Sequence[Tensor | None]
+    ) -> tuple[Tensor, ...]:
+        """Launch the vjp kernel; return the cotangents of the inputs that are wanted."""
+        launch = _Launch(self, inputs, self.vjp_scratch)
+        cotangents = [launch.cotangent(x) if want and x is not None else None for want, x in zip(wanted, inputs)]
+        given = [launch.input(output), launch.input(adj_output)]
+        launch(
+            self.launchers(launch.reference)[1],
+            [*launch.inputs, *given, *(ABSENT if c is None else c[1] for c in cotangents)],
+        )
+        return tuple(launch.reduce(c[0], x) for c, x in zip(cotangents, inputs) if c is not None and x is not None)
+
+    def launchers(self, reference: Tensor) -> tuple[Launcher, Launcher]:
+        """Return the two kernels, compiled for the reference tensor's type and device."""
+        key = (reference.dtype, reference.device)
+        if key not in self._launchers:
+            device = "cpu" if reference.device.type == "cpu" else f"cuda:{reference.device.index or 0}"
+            forward, vjp = self.operator.kernels(REAL[reference.dtype])
+            constants = self._constants(device)
+            self._launchers[key] = (Launcher(forward, device, constants), Launcher(vjp, device, constants))
+        return self._launchers[key]
+
+    def _check(self, inputs: Sequence[Tensor | None]) -> None:
+        """Refuse values that are not finite; on a GPU this would wait for the device, so there they pass through."""
+        for name, x in zip(self.operator.inputs, inputs):
+            if x is not None and x.device.type == "cpu" and not math.isfinite(x.sum().item()) and x.numel():
+                bad = (~torch.isfinite(x)).nonzero()
+                if len(bad):
+                    world, entry = bad[0].tolist()
+                    raise PullbackError(
+                        f"{name} is not finite: entry {entry} of batch element {world} is {x[world, entry].item()} "
+                        f"({len(bad)} such entries in all); check what produced it"
+                    )
+
+
+class _Launch:
+    """The arrays of one launch: keeps what it allocates alive until the launch is done."""
+
+    def __init__(self, program: Program, inputs: Sequence[Tensor | None], scratch: Sequence[int]) -> None:
+        self.reference = next(x for x in inputs if x is not None)
+        self.worlds = max(x.shape[0] for x in inputs if x is not None)
+        self.on_cpu = self.reference.device.type == "cpu"
+        self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
+        self.scratch = scratch
+        self.kept: list[Tensor] = []
+        self.inputs = [ABSENT if x is None else self.input(x) for x in inputs]
+
+    def input(self, x: Tensor) -> Strided:
+        if not self.on_cpu and x.shape[0] > 1:
+            x = x.t().contiguous().t()
+        self.kept.append(x)
+        return self._strided(x, shared=x.shape[0] == 1 and self.worlds > 1)
+
+    def output(self, rows: int) -> tuple[Tensor, Strided]:
+        x = self._worlds_tensor(rows, torch.empty)
+        return x, self._strided(x, shared=False)
+
+    def cotangent(self, x: Tensor) -> tuple[Tensor, Strided]:
+        """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
+        rows = x.shape[1]
+        if x.shape[0] == 1 and self.on_cpu:
+            adj = self.reference.new_zeros(self.shards, rows)
+            size = adj.element_size()
+            return adj, Strided(adj.data_ptr(), rows, size, 0, rows * size)
+        adj = self._worlds_tensor(rows, torch.zeros)
+        return adj, self._strided(adj, shared=False)
+
+    def reduce(self, adj: Tensor, x: Tensor) -> Tensor:
+        """Sum the cotangent of what the worlds share, in a fixed order."""
+        return adj.sum(0, keepdim=True) if adj.shape[0] != x.shape[0] else adj
+
+    def __call__(self, launcher: Launcher, arrays: list[Strided]) -> None:
+        stream = None if self.on_cpu else _warp_stream(torch.cuda.current_stream(self.reference.device).cuda_stream, launcher.device)
+        launcher([*arrays, *map(self._scratch, self.scratch)], self.worlds, self.shards, stream)
+
+    def _worlds_tensor(self, rows: int, make: Callable[..., Tensor]) -> Tensor:
+        like = {"dtype": self.reference.dtype, "device": self.reference.device}
+        return make(self.worlds, rows, **like) if self.on_cpu else make(rows, self.worlds, **like).t()
+
+    def _scratch(self, rows: int) -> Strided:
+        if rows == 0:
+            return ABSENT
+        if not self.on_cpu:
+            x, strided = self.output(rows)
+            self.kept.append(x)
+            return strided
+        x = self.reference.new_empty(self.shards, rows)
+        self.kept.append(x)
+        size = x.element_size()
+        return Strided(x.data_ptr(), rows, size, 0, rows * size)
+
+    @staticmethod
+    def _strided(x: Tensor, *, shared: bool) -> Strided:
+        size = x.element_size()
+        return Strided(x.data_ptr(), x.shape[1], x.stride(1) * size, 0 if shared else x.stride(0) * size)
+
+
+@cache
+def _warp_stream(cuda_stream: int, device: str) -> Any:
+    return wp.Stream(device, cuda_stream=cuda_stream)
+
+
+class _Forward(torch.autograd.Function):
+    @staticmethod
+    def forward(program: Program, *inputs: Tensor | None) -> Tensor:
+        return program.run(inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.program = inputs[0]
+        ctx.save_for_backward(output, *inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, adj_output: Tensor) -> tuple[Tensor | None, ...]:
+        output, *inputs = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[1:]
+        cotangents = iter(_Vjp.apply(ctx.program, wanted, adj_output, output, *inputs))
+        return None, *(next(cotangents) if want else None for want in wanted)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None) -> tuple[Tensor, int]:
+        folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
+        output = program(*folded)
+        return output.reshape(info.batch_size, worlds, -1), 0
+
+
+class _Vjp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        program: Program, wanted: tuple[bool, ...], adj_output: Tensor, output: Tensor, *inputs: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        return program.run_vjp(wanted, adj_output, output, inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.name = inputs[0].operator.name
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise SecondDerivativeError(
+            f"{ctx.name} has a first derivative only, and a second one was asked for (create_graph=True, hessian or a "
+            f"nested grad); differentiate once, or take differences of gradients"
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        program: Program,
+        wanted: tuple[bool, ...],
+        *tensors: Tensor | None,
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        # worlds that share an input would add up over the mapped dimension too, so every world gets its own
+        folded, worlds = _fold(info.batch_size, in_dims[2:], tensors, expand=True)
+        cotangents = _Vjp.apply(program, wanted, *folded)
+        shapes = [
+            x.shape[0] if d is None else x.movedim(d, 0).shape[1]
+            for x, d, want in zip(tensors[2:], in_dims[4:], wanted)
+            if want and x is not None
+        ]
+        unfolded = [c.reshape(info.batch_size, worlds, -1) for c in cotangents]
+        reduced = tuple(c if n == worlds else c.sum(1, keepdim=True) for c, n in zip(unfolded, shapes))
+        return reduced, (0,) * len(reduced)
+
+
+def _fold(
+    size: int, dims: tuple[int | None, ...], tensors: Sequence[Tensor | None], *, expand: bool
+) -> tuple[list[Tensor | None], int]:
+    """Fold a mapped dimension of `size` into the worlds: (V, B, n) becomes (V B, n); return also B."""
+    moved = [x if x is None or d is None else x.movedim(d, 0) for x, d in zip(tensors, dims)]
+    worlds = max(x.shape[-2] for x in moved if x is not None)
+    folded: list[Tensor | None] = []
+    for x, d in zip(moved, dims):
+        shared = x is not None and d is None and x.shape[0] == 1 and not expand
+        if x is None or shared:
+            folded.append(x)
+        else:
+            folded.append(x.expand(size, worlds, x.shape[-1]).reshape(size * worlds, x.shape[-1]))
+    return folded, worlds

@@ -1,0 +1,1 @@
+"""Robot descriptions: file formats and shipped robots become a Tree, and a Tree becomes a Model."""

@@ -1,0 +1,112 @@
+"""The plain description of a robot: links, joints, shapes. Every file format ends here, and compile starts here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+JointType = Literal["fixed", "revolute", "continuous", "prismatic", "planar", "ball", "floating"]
+ShapeType = Literal["sphere", "capsule", "cylinder", "box", "plane", "mesh"]
+
+Vector = tuple[float, ...]
+
+
+@dataclass
+class Pose:
+    """A placement of a child frame in a parent frame: translation [m], rotation matrix parent-from-child."""
+
+    translation: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
+
+    def __matmul__(self, other: Pose) -> Pose:
+        """Compose X_AC = X_AB @ X_BC."""
+        return Pose(self.translation + self.rotation @ other.translation, self.rotation @ other.rotation)
+
+
+@dataclass
+class Shape:
+    """A collision shape placed on a link.
+
+    `size` [m]: sphere (radius,), capsule and cylinder (radius, length along z, without the capsule's caps), box the
+    three full edge lengths, plane () with its normal along z, mesh the three scale factors. `mesh` is set for meshes.
+    """
+
+    type: ShapeType
+    size: Vector
+    origin: Pose = field(default_factory=Pose)
+    mesh: Path | None = None
+    friction: float | None = None
+
+
+@dataclass
+class Link:
+    """A rigid link: mass [kg], centre of mass [m] and rotational inertia about it [kg·m²], both in link axes."""
+
+    name: str
+    mass: float = 0.0
+    com: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
+    shapes: list[Shape] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Position [rad or m], velocity [rad/s or m/s] and effort [N·m or N] limits of a joint."""
+
+    lower: float = -inf
+    upper: float = inf
+    velocity: float = inf
+    effort: float = inf
+
+
+@dataclass(frozen=True)
+class Mimic:
+    """This joint follows another: q = multiplier * q_other + offset."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass
+class Joint:
+    """A joint between two links; its frame, `origin`, is the child link's frame at q = 0, placed in the parent link.
+
+    `axis` is a unit vector in the joint frame: the direction of a revolute or prismatic joint, the normal of a
+    planar one. `damping` [N·m·s/rad or N·s/m], `friction` (dry, [N·m or N]), `armature` [kg·m² or kg] act on each of
+    the joint's degrees of freedom. `gear` scales the actuator that drives it, None where there is no actuator.
+    """
+
+    name: str
+    type: JointType
+    parent: str
+    child: str
+    origin: Pose = field(default_factory=Pose)
+    axis: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 1.0]))
+    limits: Limits = Limits()
+    damping: float = 0.0
+    friction: float = 0.0
+    armature: float = 0.0
+    mimic: Mimic | None = None
+    gear: float | None = None
+
+
+@dataclass
+class Tree:
+    """A robot as plain data: `links` and `joints` in the order of the file, one root, no loops.
+
+    `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
+    odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
+    the world, or free to move; None where it does not say.
+    """
+
+    name: str
+    links: list[Link]
+    joints: list[Joint]
+    source: str = ""
+    problems: list[str] = field(default_factory=list)
+    base: Literal["fixed", "floating"] | None = None

@@ -1,0 +1,1 @@
+"""Articulated robots as torch modules: kinematics and dynamics with hand-derived adjoints."""

@@ -1,0 +1,220 @@
+"""The joint-space mass matrix by the composite-rigid-body algorithm, and its adjoint (docs/derivations/mass_matrix.md).
+
+    Ic = I + sum over children X^T Ic X,    M[j, k] = S_k^T X^T ... X^T Ic S_j      (1)
+
+For the symmetric cotangent G of M the adjoint sums, over the dofs j, that of y^T M z with y = e_j and z = G e_j:
+
+    y^T M z = sum over bodies W^T I Z,   W = X W_P + S y,   Z = X Z_P + S z           (2)
+"""
+
+from functools import cache
+from typing import Any
+
+import warp as wp
+
+from pullback.robot.joint_kernels import (
+    joint_coordinates_vjp,
+    joint_dofs,
+    joint_motion,
+    joint_pose,
+    placement_vjp,
+)
+from pullback.robot.rnea_kernels import body_inertia_times
+from pullback.robot.topology import ARMATURE, DOF_ROWS, INERTIA_ROWS, PRISMATIC, REVOLUTE, Topology
+from pullback.spatial.arrays import accumulate, load3, load6, load33, load_symmetric, store, store33, upper_triangle
+from pullback.spatial.vectors import (
+    cross_force,
+    force_to_parent,
+    inertia_times,
+    inertia_vjp,
+    motion_to_child,
+    skew,
+)
+
+# rows of scratch a body
+POSE = wp.constant(0)
+COMPOSITE = wp.constant(12)
+ROWS = wp.constant(22)
+
+# the adjoint of y^T M z keeps W, Z and their cotangents
+FIRST = wp.constant(12)
+SECOND = wp.constant(18)
+ADJ_FIRST = wp.constant(24)
+ADJ_SECOND = wp.constant(30)
+VJP_ROWS = wp.constant(36)
+
+
+@wp.func
+def dof_axis(kind: int, k: int):
+    """Return which component of a spatial vector the k-th dof of a joint is."""
+    axis = k
+    if kind == REVOLUTE:
+        axis = 2
+    elif kind == PRISMATIC:
+        axis = 5
+    return axis
+
+
+@wp.func
+def add_composite_to_parent(i: int, parent: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Add the composite inertia of body i, X^T Ic X, to its parent's."""
+    row = i * ROWS
+    R = load33(scratch, row + POSE, w)
+    p = load3(scratch, row + POSE + 9, w)
+    m = scratch[row + COMPOSITE, w]
+    h = R * load3(scratch, row + COMPOSITE + 1, w)
+    px = skew(p)
+    hx = skew(h)
+    # J - hx px - px hx - m px px, then h + m p
+    J = R * load_symmetric(scratch, row + COMPOSITE + 4, w) * wp.transpose(R) - hx * px - px * hx - m * (px * px)
+    h = h + m * p
+    row = parent * ROWS + COMPOSITE
+    scratch[row, w] = scratch[row, w] + m
+    accumulate(scratch, row + 1, w, h)
+    accumulate(scratch, row + 4, w, upper_triangle(J))
+
+
+@wp.func
+def mass_matrix(
+    # model
+    topology: Topology,
+    # in
+    q: wp.array2d(dtype=Any),
+    placements: wp.array2d(dtype=Any),
+    inertias: wp.array2d(dtype=Any),
+    dofs: wp.array2d(dtype=Any),
+    w: int,
+    # out
+    M: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):
+    """Write the mass matrix of world w, row by row, armature included."""
+    zero = q.dtype(0.0)
+    one = q.dtype(1.0)
+    nv = topology.nv
+    for r in range(nv * nv):
+        M[r, w] = zero
+    for i in range(topology.nbody):
+        R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+        store33(scratch, i * ROWS + POSE, w, R)
+        store(scratch, i * ROWS + POSE + 9, w, p)
+        for r in range(INERTIA_ROWS):
+            scratch[i * ROWS + COMPOSITE + r, w] = inertias[i * INERTIA_ROWS + r, w]
+    for b in range(topology.nbody):
+        i = topology.nbody - 1 - b
+        if topology.parent[i] >= 0:
+            add_composite_to_parent(i, topology.parent[i], w, scratch)
+        row = i * ROWS + COMPOSITE
+        kind = topology.kind[i]
+        for j in range(joint_dofs(kind)):
+            axis = wp.vector(zero, zero, zero, zero, zero, zero)
+            axis[dof_axis(kind, j)] = one
+            v = topology.v_start[i] + j
+            F = inertia_times(scratch[row, w], load3(scratch, row + 1, w), load_symmetric(scratch, row + 4, w), axis)
+            # the force this dof's acceleration needs, felt by its own joint and by every joint inboard of it
+            ancestor = i
+            while ancestor >= 0:
+                other = topology.kind[ancestor]
+                for k in range(joint_dofs(other)):
+                    u = topology.v_start[ancestor] + k
+                    M[v * nv + u, w] = F[dof_axis(other, k)]
+                    M[u * nv + v, w] = F[dof_axis(other, k)]
+                R = load33(scratch, ancestor * ROWS + POSE, w)
+                p = load3(scratch, ancestor * ROWS + POSE + 9, w)
+                F = force_to_parent(R, p, F)
+                ancestor = topology.parent[ancestor]
+    for v in range(nv):
+        M[v * nv + v, w] = M[v * nv + v, w] + dofs[DOF_ROWS * v + ARMATURE, w]
+
+
+@wp.func
+def mass_product_vjp(
+    # model
+    topology: Topology,
+    # in
+    q: wp.array2d(dtype=Any),
+    placements: wp.array2d(dtype=Any),
+    inertias: wp.array2d(dtype=Any),
+    y: wp.array2d(dtype=Any),
+    z: wp.array2d(dtype=Any),
+    w: int,
+    # out, added to
+    adj_q: wp.array2d(dtype=Any),
+    adj_placements: wp.array2d(dtype=Any),
+    adj_inertias: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):
+    """Add the derivatives of y^T M z, armature apart, by coordinates, placements and inertias: eq. (2)."""
+    zero = q.dtype(0.0)
+    nothing = wp.vector(zero, zero, zero, zero, zero, zero)
+    for i in range(topology.nbody):
+        kind = topology.kind[i]
+        parent = topology.parent[i]
+        row = i * VJP_ROWS
+        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        W = nothing
+        Z = nothing
+        if parent >= 0:
+            W = motion_to_child(R, p, load6(scratch, parent * VJP_ROWS + FIRST, w))
+            Z = motion_to_child(R, p, load6(scratch, parent * VJP_ROWS + SECOND, w))
+        W = W + joint_motion(kind, y, topology.v_start[i], w)
+        Z = Z + joint_motion(kind, z, topology.v_start[i], w)
+        store33(scratch, row + POSE, w, R)
+        store(scratch, row + POSE + 9, w, p)
+        store(scratch, row + FIRST, w, W)
+        store(scratch, row + SECOND, w, Z)
+        store(scratch, row + ADJ_FIRST, w, body_inertia_times(inertias, i, w, Z))
+        store(scratch, row + ADJ_SECOND, w, body_inertia_times(inertias, i, w, W))
+        if adj_inertias:
+            accumulate(adj_inertias, i * INERTIA_ROWS, w, inertia_vjp(W, Z))
+    for k in range(topology.nbody):
+        i = topology.nbody - 1 - k
+        kind = topology.kind[i]
+        parent = topology.parent[i]
+        row = i * VJP_ROWS
+        R = load33(scratch, row + POSE, w)
+        p = load3(scratch, row + POSE + 9, w)
+        adj_W = load6(scratch, row + ADJ_FIRST, w)
+        adj_Z = load6(scratch, row + ADJ_SECOND, w)
+        XW = load6(scratch, row + FIRST, w) - joint_motion(kind, y, topology.v_start[i], w)
+        XZ = load6(scratch, row + SECOND, w) - joint_motion(kind, z, topology.v_start[i], w)
+        adj_pose = -(cross_force(XW, adj_W) + cross_force(XZ, adj_Z))
+        if adj_q:
+            joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
+        if adj_placements:
+            placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
+        if parent >= 0:
+            accumulate(scratch, parent * VJP_ROWS + ADJ_FIRST, w, force_to_parent(R, p, adj_W))
+            accumulate(scratch, parent * VJP_ROWS + ADJ_SECOND, w, force_to_parent(R, p, adj_Z))
+
+
+@cache
+def kernels(real: type):
+    """Return the forward and vjp kernels for one floating-point type."""
+    a = wp.array2d(dtype=real)
+
+    @wp.kernel(module=f"pullback.crba.{real.__name__}", enable_backward=False)
+    def forward(topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, scratch: a):
+        w = wp.tid()
+        mass_matrix(topology, q, placements, inertias, dofs, w, M, scratch)
+
+    @wp.kernel(module=f"pullback.crba_vjp.{real.__name__}", enable_backward=False)
+    def vjp(
+        topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, adj_M: a,
+        adj_q: a, adj_placements: a, adj_inertias: a, adj_dofs: a, scratch: a, y: a, z: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        nv = topology.nv
+        for v in range(nv):
+            y[v, w] = real(0.0)
+        for j in range(nv):
+            y[j, w] = real(1.0)
+            for k in range(nv):
+                z[k, w] = real(0.5) * (adj_M[j * nv + k, w] + adj_M[k * nv + j, w])
+            mass_product_vjp(topology, q, placements, inertias, y, z, w, adj_q, adj_placements, adj_inertias, scratch)
+            y[j, w] = real(0.0)
+            if adj_dofs:
+                row = DOF_ROWS * j + ARMATURE
+                adj_dofs[row, w] = adj_dofs[row, w] + adj_M[j * nv + j, w]
+
+    return forward, vjp

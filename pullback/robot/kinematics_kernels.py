@@ -1,0 +1,226 @@
+"""Poses and Jacobians of frames fixed to bodies, and their adjoints (docs/derivations/kinematics.md).
+
+A frame F sits on its body B at R_BF, p_BF: 12 rows a frame, like `placements`. Cotangents are gathered as wrenches in
+world axes about the world's origin: G = (n, f) is the cotangent of a small motion of everything that is outboard.
+"""
+
+from functools import cache
+from typing import Any
+
+import warp as wp
+
+from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_dofs, joint_pose, placement_vjp
+from pullback.robot.topology import PLACEMENT_ROWS, PRISMATIC, REVOLUTE, Topology
+from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33, store, store33
+from pullback.spatial.vectors import (
+    angular,
+    cross_force,
+    linear,
+    quaternion_from_rotation,
+    quaternion_from_rotation_vjp,
+    skew,
+    spatial,
+)
+
+# rows of scratch a body: its pose in the world and the wrench that gathers the cotangents outboard of it
+POSE = wp.constant(0)
+WRENCH = wp.constant(12)
+ROWS = wp.constant(18)
+FRAME_OUT = wp.constant(7)  # position, quaternion
+
+
+@wp.func
+def body_poses(
+    topology: Topology,
+    q: wp.array2d(dtype=Any),
+    placements: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+):
+    """Write the world poses of the bodies on the path to the frames, and clear their wrenches."""
+    zero = q.dtype(0.0)
+    for k in range(topology.npath):
+        i = topology.path[k]
+        parent = topology.parent[i]
+        R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+        if parent >= 0:
+            R_W, p_W = body_pose(parent, w, scratch)
+            p = p_W + R_W * p
+            R = R_W * R
+        store33(scratch, i * ROWS + POSE, w, R)
+        store(scratch, i * ROWS + POSE + 9, w, p)
+        store(scratch, i * ROWS + WRENCH, w, wp.vector(zero, zero, zero, zero, zero, zero))
+
+
+@wp.func
+def body_pose(i: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return R_WB, p_WB of body i."""
+    return load33(scratch, i * ROWS + POSE, w), load3(scratch, i * ROWS + POSE + 9, w)
+
+
+@wp.func
+def frame_pose(topology: Topology, frames: wp.array2d(dtype=Any), k: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return R_WF, p_WF of frame k."""
+    R = load33(frames, k * PLACEMENT_ROWS, w)
+    p = load3(frames, k * PLACEMENT_ROWS + 9, w)
+    body = topology.frame_body[k]
+    if body >= 0:
+        R_WB, p_WB = body_pose(body, w, scratch)
+        p = p_WB + R_WB * p
+        R = R_WB * R
+    return R, p
+
+
+@wp.func
+def add_frame_wrench(
+    topology: Topology, frames: wp.array2d(dtype=Any), k: int, torque: Any, force: Any, p_WF: Any, w: int,
+    adj_frames: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull a torque and a force on frame k, in world axes at its origin, back to its placement and to its body."""
+    body = topology.frame_body[k]
+    row = k * PLACEMENT_ROWS
+    adj_rotation = torque
+    adj_p = force
+    if body >= 0:
+        accumulate(scratch, body * ROWS + WRENCH, w, spatial(torque + wp.cross(p_WF, force), force))
+        R_WB = load33(scratch, body * ROWS + POSE, w)
+        adj_rotation = torque * R_WB
+        adj_p = force * R_WB
+    if adj_frames:
+        half = force.dtype(0.5)
+        accumulate33(adj_frames, row, w, skew(half * adj_rotation) * load33(frames, row, w))
+        accumulate(adj_frames, row + 9, w, adj_p)
+
+
+@wp.func
+def gather_wrenches(
+    topology: Topology,
+    q: wp.array2d(dtype=Any),
+    placements: wp.array2d(dtype=Any),
+    w: int,
+    adj_q: wp.array2d(dtype=Any),
+    adj_placements: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):
+    """Sum the wrenches leaves to root and pull them back to coordinates and placements."""
+    for k in range(topology.npath):
+        i = topology.path[topology.npath - 1 - k]
+        parent = topology.parent[i]
+        G = load6(scratch, i * ROWS + WRENCH, w)
+        R_WB, p_WB = body_pose(i, w, scratch)
+        # the wrench at the body's origin in the body's axes is the cotangent of a small body-fixed motion
+        adj_pose = spatial((angular(G) - wp.cross(p_WB, linear(G))) * R_WB, linear(G) * R_WB)
+        if adj_q:
+            joint_coordinates_vjp(topology.kind[i], adj_pose, q, topology.q_start[i], adj_q, w)
+        if adj_placements:
+            R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+            placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
+        if parent >= 0:
+            accumulate(scratch, parent * ROWS + WRENCH, w, G)
+
+
+@wp.func
+def dof_motion(kind: int, k: int, R_WB: Any, p_WB: Any):
+    """Return the k-th column of S of a body as a spatial motion in world axes at the world's origin."""
+    turning = bool(True)
+    axis = k
+    if kind == REVOLUTE:
+        axis = 2
+    elif kind == PRISMATIC:
+        axis = 2
+        turning = False
+    elif k > 2:
+        axis = k - 3
+        turning = False
+    direction = wp.vector(R_WB[0, axis], R_WB[1, axis], R_WB[2, axis])
+    nothing = direction - direction
+    motion = spatial(nothing, direction)
+    if turning:
+        motion = spatial(direction, wp.cross(p_WB, direction))
+    return motion
+
+
+@cache
+def pose_kernels(real: type):
+    """Return the kernels of the frames' poses: 7 rows a frame, position then quaternion xyzw."""
+    a = wp.array2d(dtype=real)
+
+    @wp.kernel(module=f"pullback.poses.{real.__name__}", enable_backward=False)
+    def forward(topology: Topology, q: a, placements: a, frames: a, poses: a, scratch: a):
+        w = wp.tid()
+        body_poses(topology, q, placements, w, scratch)
+        for k in range(topology.nframe):
+            R, p = frame_pose(topology, frames, k, w, scratch)
+            store(poses, k * FRAME_OUT, w, p)
+            store(poses, k * FRAME_OUT + 3, w, quaternion_from_rotation(R))
+
+    @wp.kernel(module=f"pullback.poses_vjp.{real.__name__}", enable_backward=False)
+    def vjp(
+        topology: Topology, q: a, placements: a, frames: a, poses: a, adj_poses: a,
+        adj_q: a, adj_placements: a, adj_frames: a, scratch: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        body_poses(topology, q, placements, w, scratch)
+        for k in range(topology.nframe):
+            R, p = frame_pose(topology, frames, k, w, scratch)
+            row = k * FRAME_OUT
+            adj_rotation = quaternion_from_rotation_vjp(load4(poses, row + 3, w), load4(adj_poses, row + 3, w))
+            force = load3(adj_poses, row, w)
+            add_frame_wrench(topology, frames, k, R * adj_rotation, force, p, w, adj_frames, scratch)
+        gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch)
+
+    return forward, vjp
+
+
+@cache
+def jacobian_kernels(real: type):
+    """Return the kernels of one frame's Jacobian: 6 rows of nv, linear then angular, in world axes at its origin."""
+    a = wp.array2d(dtype=real)
+
+    @wp.kernel(module=f"pullback.jacobian.{real.__name__}", enable_backward=False)
+    def forward(topology: Topology, q: a, placements: a, frames: a, jacobian: a, scratch: a):
+        w = wp.tid()
+        nv = topology.nv
+        for r in range(6 * nv):
+            jacobian[r, w] = real(0.0)
+        body_poses(topology, q, placements, w, scratch)
+        R_WF, p_WF = frame_pose(topology, frames, 0, w, scratch)
+        for k in range(topology.npath):
+            i = topology.path[k]
+            R, p = body_pose(i, w, scratch)
+            for j in range(joint_dofs(topology.kind[i])):
+                v = topology.v_start[i] + j
+                S = dof_motion(topology.kind[i], j, R, p)
+                column = linear(S) + wp.cross(angular(S), p_WF)
+                for r in range(3):
+                    jacobian[r * nv + v, w] = column[r]
+                    jacobian[(r + 3) * nv + v, w] = S[r]
+
+    @wp.kernel(module=f"pullback.jacobian_vjp.{real.__name__}", enable_backward=False)
+    def vjp(
+        topology: Topology, q: a, placements: a, frames: a, jacobian: a, adj_jacobian: a,
+        adj_q: a, adj_placements: a, adj_frames: a, scratch: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        nv = topology.nv
+        body_poses(topology, q, placements, w, scratch)
+        R_WF, p_WF = frame_pose(topology, frames, 0, w, scratch)
+        force = p_WF - p_WF
+        for k in range(topology.npath):
+            i = topology.path[k]
+            R, p = body_pose(i, w, scratch)
+            for j in range(joint_dofs(topology.kind[i])):
+                v = topology.v_start[i] + j
+                S = dof_motion(topology.kind[i], j, R, p)
+                adj_linear = wp.vector(adj_jacobian[v, w], adj_jacobian[nv + v, w], adj_jacobian[2 * nv + v, w])
+                adj_angular = wp.vector(
+                    adj_jacobian[3 * nv + v, w], adj_jacobian[4 * nv + v, w], adj_jacobian[5 * nv + v, w]
+                )
+                # the column moves with the frame's origin and with the axis itself, eqs. (7) and (8)
+                force += wp.cross(adj_linear, angular(S))
+                adj_S = spatial(adj_angular + wp.cross(p_WF, adj_linear), adj_linear)
+                accumulate(scratch, i * ROWS + WRENCH, w, cross_force(S, adj_S))
+        add_frame_wrench(topology, frames, 0, force - force, force, p_WF, w, adj_frames, scratch)
+        gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch)
+
+    return forward, vjp

@@ -1,0 +1,222 @@
+"""A robot whose link parameters can be replaced by modules: learned, frozen, given per robot, saved and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from pullback.core.errors import PullbackError, unknown_name
+from pullback.description.compile import Model
+from pullback.robot.parameters import (
+    DOF,
+    INERTIAL,
+    KINEMATIC,
+    SHAPES,
+    Kinematics,
+    Values,
+    body_inertias,
+    call_module,
+    dof_rows,
+    joint_kinematics,
+    link_value,
+    split_inertial,
+    substitute,
+)
+from pullback.robot.parametrizations import Parametrization
+
+Tensor = torch.Tensor
+
+
+class GivenValue(nn.Module):
+    """A value that is set and not learned; it moves with the robot and is saved with it."""
+
+    value: Tensor
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value)
+
+    def forward(self) -> Tensor:
+        """Return the value."""
+        return self.value
+
+
+class LearnableLinks(nn.Module):
+    """The links of a robot, their parameters, and the modules that stand in for some of them."""
+
+    _like: Tensor
+
+    def __init__(self, model: Model, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
+        super().__init__()
+        self.model = model
+        self.learned = nn.ModuleDict()
+        self.register_buffer("_like", torch.zeros(0, dtype=dtype, device=device), persistent=False)
+        self._cache: dict[Any, Any] = {}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of everything this robot takes and returns."""
+        return self._like.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device this robot lives on."""
+        return self._like.device
+
+    def get_link_names(self) -> list[str]:
+        """Return the names of all links, parents first."""
+        return [link.name for link in self.model.links]
+
+    def link_number(self, link: str) -> int:
+        """Return a link's place in `get_link_names`; an unknown name is an error that lists the close ones."""
+        if link not in self.model.link_index:
+            raise unknown_name("link", link, self.model.link_index, self.model.tree.name)
+        return self.model.link_index[link]
+
+    # -- putting modules in place --------------------------------------------------------------------------------
+
+    def make_link_param_learnable(self, link_name: str, parameter_name: str, parametrization: nn.Module) -> None:
+        """Let `parametrization()` be the parameter of a link from now on; its weights join `self.parameters()`.
+
+        Any module that returns a tensor of the parameter's shape will do, or one with a leading batch dimension for a
+        value per robot. A module whose `forward` has arguments named `q` or `qd` gets the joint state, (B, nq) and (B, nv).
+        """
+        key = self._key(link_name, parameter_name)
+        if isinstance(parametrization, Parametrization) and not parametrization.has_value:
+            parametrization.set_value(link_value(self._values(), self.link_number(link_name), parameter_name))
+        self.learned[key] = parametrization.to(device=self.device, dtype=self.dtype)
+
+    def set_link_param(self, link_name: str, parameter_name: str, value: Any) -> None:
+        """Give a link's parameter a value, or one for each robot of a batch: shape (B, *shape)."""
+        shape = SHAPES[self._parameter(parameter_name)]
+        tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
+        if tensor.shape[tensor.ndim - len(shape) :] != shape:
+            raise PullbackError(
+                f"{parameter_name} of {link_name!r}: got shape {tuple(tensor.shape)}, expected {shape} or (batch, *{shape})"
+            )
+        self.learned[self._key(link_name, parameter_name)] = GivenValue(tensor)
+
+    def get_link_param(self, link_name: str, parameter_name: str) -> Tensor:
+        """Return the present value of a link's parameter; shape as in `pullback.robot.parameters.SHAPES`."""
+        key = self._key(link_name, parameter_name)
+        link, inertial = self.link_number(link_name), self._key(link_name, "inertial")
+        values = self._values()
+        if key in self.learned:
+            value = call_module(self.learned[key], parameter_name, {}, self._like)
+            return value[0] if len(value) == 1 else value
+        if parameter_name in ("mass", "com", "inertia_mat") and inertial in self.learned:
+            pseudo = call_module(self.learned[inertial], "inertial", {}, self._like)
+            value = split_inertial(values, {"inertial": {link: pseudo}})[parameter_name][link]
+            return value[0] if len(value) == 1 else value
+        return link_value(values, link, parameter_name).clone()
+
+    def freeze_learnable_link_param(self, link_name: str, parameter_name: str) -> None:
+        """Stop the gradient of a learnable parameter; it keeps its value."""
+        self._learned(link_name, parameter_name).requires_grad_(False)
+
+    def unfreeze_learnable_link_param(self, link_name: str, parameter_name: str) -> None:
+        """Let a frozen parameter learn again."""
+        self._learned(link_name, parameter_name).requires_grad_(True)
+
+    def print_learnable_params(self) -> None:
+        """Print each parameter that has a module in its place: link, parameter, value, whether it learns."""
+        if not self.learned:
+            print("no learnable parameters")
+        for key, module in self.learned.items():
+            link, parameter = self._split_key(key)
+            state = "learning" if any(p.requires_grad for p in module.parameters()) else "fixed"
+            try:
+                value = str(self.get_link_param(link, parameter).detach().cpu().numpy().round(6).tolist())
+            except PullbackError:
+                value = f"{type(module).__name__}, depends on the state"
+            print(f"{link:24s} {parameter:16s} {state:9s} {value}")
+
+    # -- what kernels read ---------------------------------------------------------------------------------------
+
+    def kinematics(self, states: Mapping[str, Tensor | None]) -> Kinematics:
+        """Return placements and frames with the present parameters."""
+        if not self._touched(KINEMATIC):
+            return self._cached("kinematics", lambda: self._kinematics({}))
+        return self._kinematics(states)
+
+    def inertias(self, kinematics: Kinematics, states: Mapping[str, Tensor | None]) -> Tensor:
+        """Return the bodies' inertias with the present parameters, (b, nbody * 10)."""
+        if not self._touched((*INERTIAL, *KINEMATIC)):
+            return self._cached("inertias", lambda: self._inertias(kinematics, {}))
+        return self._inertias(kinematics, states)
+
+    def dofs(self, states: Mapping[str, Tensor | None], *, damping: bool, friction: bool) -> Tensor:
+        """Return armature, damping and friction a dof, (b, nv * 3), the last two zero unless asked for."""
+        if not self._touched(DOF):
+            return self._cached(("dofs", damping, friction), lambda: self._dofs({}, damping, friction))
+        return self._dofs(states, damping, friction)
+
+    def _kinematics(self, states: Mapping[str, Tensor | None]) -> Kinematics:
+        values = self._values()
+        trans, rot_angles = (substitute(values.base[n], self._replaced(n, states)) for n in KINEMATIC)
+        return joint_kinematics(self.model, values, trans, rot_angles)
+
+    def _inertias(self, kinematics: Kinematics, states: Mapping[str, Tensor | None]) -> Tensor:
+        values = self._values()
+        replaced = split_inertial(values, {name: self._replaced(name, states) for name in INERTIAL})
+        mass, com, inertia = (substitute(values.base[name], links) for name, links in replaced.items())
+        return body_inertias(self.model, kinematics, mass, com, inertia)
+
+    def _dofs(self, states: Mapping[str, Tensor | None], damping: bool, friction: bool) -> Tensor:
+        base = self._values().base
+        nothing = torch.zeros_like(base["joint_damping"])[None]
+        rows = [substitute(base["joint_armature"], self._replaced("joint_armature", states)), nothing, nothing]
+        if damping:
+            rows[1] = substitute(base["joint_damping"], self._replaced("joint_damping", states))
+        if friction:
+            rows[2] = substitute(base["joint_friction"], self._replaced("joint_friction", states))
+        return dof_rows(self.model, *rows)
+
+    def _replaced(self, parameter: str, states: Mapping[str, Tensor | None]) -> dict[int, Tensor]:
+        """Return the values of a parameter's modules by link number."""
+        found = {}
+        for key, module in self.learned.items():
+            link, name = self._split_key(key)
+            if name == parameter:
+                found[self.model.link_index[link]] = call_module(module, parameter, states, self._like)
+        return found
+
+    def _touched(self, parameters: tuple[str, ...]) -> bool:
+        return bool(self.learned) and any(self._split_key(key)[1] in parameters for key in self.learned)
+
+    def _values(self) -> Values:
+        return self._cached("values", lambda: Values(self.model, self.dtype, self.device))
+
+    def _cached(self, name: Any, make: Any) -> Any:
+        """Return what `make` gives for the present type and device, made once."""
+        key = (name, self.dtype, self.device)
+        if key not in self._cache:
+            # a cache filled in inference mode or under a functorch transform must serve every later call
+            with torch.inference_mode(False), torch.no_grad():
+                self._cache[key] = make()
+        return self._cache[key]
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _key(self, link: str, parameter: str) -> str:
+        self.link_number(link)
+        return f"{link}/{self._parameter(parameter)}".replace(".", "\u00b7")
+
+    def _split_key(self, key: str) -> tuple[str, str]:
+        link, _, parameter = key.rpartition("/")
+        return link.replace("\u00b7", "."), parameter
+
+    def _parameter(self, name: str) -> str:
+        if name not in SHAPES:
+            raise unknown_name("link parameter", name, SHAPES)
+        return name
+
+    def _learned(self, link: str, parameter: str) -> nn.Module:
+        key = self._key(link, parameter)
+        if key not in self.learned:
+            made = ", ".join(f"{a}.{b}" for a, b in map(self._split_key, self.learned)) or "none"
+            raise PullbackError(f"{parameter} of {link!r} was not made learnable; those that were: {made}")
+        return self.learned[key]

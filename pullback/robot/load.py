@@ -1,0 +1,28 @@
+"""Load a robot: a shipped name or a file becomes a RobotModel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from pullback.description.compile import compile_tree
+from pullback.description.load import read
+from pullback.robot.model import RobotModel
+
+
+def load(
+    path_or_name: str | Path,
+    base: Literal["fixed", "floating"] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    strict: bool = False,
+) -> RobotModel:
+    """Load a robot from a `.urdf` or MJCF `.xml` file, or one that ships with Pullback, such as "panda".
+
+    `base` says whether the root link is fixed to the world or floats; by default what the description says, else fixed.
+    `strict` refuses non-physical inertias instead of warning. `dtype` and `device` default to torch's.
+    """
+    return RobotModel(compile_tree(read(path_or_name, strict=strict), base), dtype=dtype, device=device)

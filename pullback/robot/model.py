@@ -1,0 +1,428 @@
+"""A robot as a torch module: kinematics, dynamics and energies, differentiable in everything.
+
+Tensors are (n,) or (*batch, n) of the robot's dtype and on its device; batch dimensions broadcast. nq coordinates and nv
+velocities are those of `joint_names` in order (docs/conventions.md). Nothing passed in is modified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, pi
+from typing import TypedDict
+
+import torch
+
+from pullback.core.errors import PullbackError
+from pullback.description.compile import COORDINATES, Model
+from pullback.robot.learnable import LearnableLinks
+from pullback.robot.operators import Programs
+from pullback.spatial.rotations_torch import (
+    conjugate,
+    quaternion_from_vector,
+    quaternion_product,
+    rotate,
+)
+
+Tensor = torch.Tensor
+Gravity = Tensor | Sequence[float]
+
+STANDARD_GRAVITY = (0.0, 0.0, -9.81)
+
+
+class JointLimits(TypedDict):
+    """Limits of one joint: [rad or m], [rad/s or m/s], [N·m or N]; infinite where there is none."""
+
+    lower: float
+    upper: float
+    velocity: float
+    effort: float
+
+
+class RobotModel(LearnableLinks):
+    """A robot: a tree of links and joints whose every number can be learned."""
+
+    def __init__(
+        self, model: Model, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> None:
+        super().__init__(model, dtype, device)
+        self._programs = Programs(model)
+
+    def __repr__(self) -> str:
+        """Name the robot and its size."""
+        m = self.model
+        return f"RobotModel({m.tree.name!r}, base={m.base!r}, links={len(m.links)}, nq={m.nq}, nv={m.nv}, dtype={self.dtype})"
+
+    # -- what it is made of --------------------------------------------------------------------------------------
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return self.model.nq
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities, forces and accelerations."""
+        return self.model.nv
+
+    @property
+    def joint_names(self) -> list[str]:
+        """The joints whose coordinates make up q, in order."""
+        return list(self.model.joint_names)
+
+    def get_joint_limits(self) -> list[JointLimits]:
+        """Return the limits of each velocity's joint, in order; a floating base and balls have none."""
+        limits: list[JointLimits] = []
+        for body in self.model.independent_bodies():
+            given = body.joint.limits
+            for _ in range(COORDINATES[body.kind][1]):
+                one_dof = COORDINATES[body.kind][1] == 1
+                limits.append(
+                    {
+                        "lower": given.lower if one_dof else -inf,
+                        "upper": given.upper if one_dof else inf,
+                        "velocity": given.velocity,
+                        "effort": given.effort,
+                    }
+                )
+        return limits
+
+    def neutral(self, *batch: int) -> Tensor:
+        """Return q of the zero pose, shape (*batch, nq): zeros, and unit quaternions."""
+        q = self._like.new_zeros(self.nq)
+        for body in self.model.independent_bodies():
+            if body.kind in ("ball", "free"):
+                q[self.model.q_start[body.joint.name] + COORDINATES[body.kind][0] - 1] = 1.0
+        return q.repeat(*batch, 1) if batch else q
+
+    def random_q(self, *batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return coordinates drawn within the limits (within a turn or a metre where there are none), shape (*batch, nq)."""
+        q = self.neutral(*batch)
+        for body in self.model.independent_bodies():
+            start, (nq, _) = self.model.q_start[body.joint.name], COORDINATES[body.kind]
+            drawn = torch.rand(*batch, nq, dtype=self.dtype, generator=generator).to(self.device)
+            if nq == 1:
+                reach = pi if body.kind == "revolute" else 1.0
+                lower, upper = max(body.joint.limits.lower, -reach), min(body.joint.limits.upper, reach)
+                drawn = lower + (upper - lower) * drawn
+            else:
+                drawn = 2.0 * drawn - 1.0
+                quat = drawn[..., -4:] + 1e-3
+                drawn = torch.cat([drawn[..., :-4], quat / torch.linalg.vector_norm(quat, dim=-1, keepdim=True)], -1)
+            q[..., start : start + nq] = drawn
+        return q
+
+    def integrate(self, q: Tensor, step: Tensor) -> Tensor:
+        """Move the coordinates q (*batch, nq) by the displacement step = dt qd (*batch, nv), on the manifold."""
+        pieces = []
+        for body in self.model.independent_bodies():
+            (nq, nv), name = COORDINATES[body.kind], body.joint.name
+            here = q[..., self.model.q_start[name] :][..., :nq]
+            move = step[..., self.model.v_start[name] :][..., :nv]
+            if nq == 1:
+                pieces.append(here + move)
+                continue
+            quat = here[..., -4:] / torch.linalg.vector_norm(here[..., -4:], dim=-1, keepdim=True)
+            if body.kind == "free":
+                pieces.append(here[..., :3] + rotate(quat, move[..., 3:]))
+            pieces.append(quaternion_product(quat, quaternion_from_vector(move[..., :3])))
+        return torch.cat(pieces, -1)
+
+    # -- kinematics ----------------------------------------------------------------------------------------------
+
+    def compute_forward_kinematics(self, q: Tensor, link_name: str) -> tuple[Tensor, Tensor]:
+        """Return a link's position [m] (*batch, 3) and quaternion xyzw, w >= 0, (*batch, 4) in the world."""
+        poses = self._poses(q, (self.link_number(link_name),))
+        return poses[..., 0, :3], poses[..., 0, 3:]
+
+    def compute_forward_kinematics_all_links(self, q: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return position and quaternion of every link by name."""
+        poses = self._poses(q, tuple(range(len(self.model.links))))
+        return {name: (poses[..., k, :3], poses[..., k, 3:]) for k, name in enumerate(self.get_link_names())}
+
+    def compute_endeffector_jacobian(self, q: Tensor, link_name: str) -> tuple[Tensor, Tensor]:
+        """Return the linear and the angular Jacobian (*batch, 3, nv) of a link's frame, in world axes.
+
+        J_linear @ qd is the velocity [m/s] of the link's origin, J_angular @ qd its angular velocity [rad/s].
+        """
+        link = self.link_number(link_name)
+        batch, (flat,) = self._flatten(q=(q, self.nq))
+        kinematics = self._for_batch(self.kinematics({"q": flat}), batch)
+        out = self._programs.jacobian(link)(self._coordinates(flat), kinematics.placements, kinematics.frames([link]))
+        jacobian = out.unflatten(-1, (6, self.model.nv_all))
+        if self.model.coupling is not None:
+            jacobian = jacobian @ self._coupling()[2]
+        jacobian = jacobian.reshape(*batch, 6, self.nv)
+        return jacobian[..., :3, :], jacobian[..., 3:, :]
+
+    def _poses(self, q: Tensor, links: tuple[int, ...]) -> Tensor:
+        batch, (flat,) = self._flatten(q=(q, self.nq))
+        kinematics = self._for_batch(self.kinematics({"q": flat}), batch)
+        frames = kinematics.frames(list(links))
+        out = self._programs.poses(links)(self._coordinates(flat), kinematics.placements, frames)
+        return out.reshape(*batch, len(links), 7)
+
+    # -- dynamics ------------------------------------------------------------------------------------------------
+
+    def compute_inverse_dynamics(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        qdd_des: Tensor,
+        *,
+        include_gravity: bool = True,
+        use_damping: bool = False,
+        use_friction: bool = False,
+        gravity: Gravity | None = None,
+        external_forces: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the joint forces tau [N·m, N] (*batch, nv) that give the accelerations `qdd_des` [rad/s², m/s²].
+
+        `gravity` [m/s²] (3,) or (*batch, 3) replaces (0, 0, -9.81). `external_forces` maps link names to wrenches
+        (*batch, 6): torque [N·m] then force [N], in world axes, acting at the link's origin. Damping and dry
+        friction resist the motion where asked for; armature always counts.
+        """
+        batch, (q, qd, qdd, *wrenches) = self._flatten(
+            q=(q, self.nq), qd=(qd, self.nv), qdd_des=(qdd_des, self.nv), **_named(external_forces)
+        )
+        terms = self._terms(batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches)
+        tau = self._programs.inverse_dynamics()(
+            self._coordinates(q), self._velocities(qd), self._velocities(qdd), *terms
+        )
+        if self.model.coupling is not None:
+            tau = tau @ self._coupling()[2]
+        return tau.reshape(*batch, self.nv)
+
+    def compute_non_linear_effects(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        *,
+        include_gravity: bool = True,
+        use_damping: bool = False,
+        use_friction: bool = False,
+        gravity: Gravity | None = None,
+        external_forces: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the joint forces [N·m, N] (*batch, nv) at zero acceleration: Coriolis, centrifugal, gravity, friction."""
+        return self.compute_inverse_dynamics(
+            q,
+            qd,
+            self._like.new_zeros(self.nv),
+            include_gravity=include_gravity,
+            use_damping=use_damping,
+            use_friction=use_friction,
+            gravity=gravity,
+            external_forces=external_forces,
+        )
+
+    def compute_lagrangian_inertia_matrix(self, q: Tensor) -> Tensor:
+        """Return the mass matrix [kg·m², kg·m, kg] (*batch, nv, nv), armature included."""
+        batch, (q,) = self._flatten(q=(q, self.nq))
+        states = {"q": q}
+        kinematics = self._for_batch(self.kinematics(states), batch)
+        inertias = self._for_batch(self.inertias(kinematics, states), batch)
+        dofs = self._for_batch(self.dofs(states, damping=False, friction=False), batch)
+        out = self._programs.mass_matrix()(self._coordinates(q), kinematics.placements, inertias, dofs)
+        mass = out.unflatten(-1, (self.model.nv_all, self.model.nv_all))
+        if self.model.coupling is not None:
+            velocity = self._coupling()[2]
+            mass = velocity.mT @ mass @ velocity
+        return mass.reshape(*batch, self.nv, self.nv)
+
+    def compute_forward_dynamics(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        f: Tensor,
+        *,
+        include_gravity: bool = True,
+        use_damping: bool = False,
+        use_friction: bool = False,
+        gravity: Gravity | None = None,
+        external_forces: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the joint accelerations [rad/s², m/s²] (*batch, nv) under the joint forces `f` [N·m, N].
+
+        The other arguments are those of `compute_inverse_dynamics`.
+        """
+        if self.model.coupling is not None:
+            bias = self.compute_non_linear_effects(
+                q,
+                qd,
+                include_gravity=include_gravity,
+                use_damping=use_damping,
+                use_friction=use_friction,
+                gravity=gravity,
+                external_forces=external_forces,
+            )
+            mass = self.compute_lagrangian_inertia_matrix(q)
+            return torch.linalg.solve(mass, (f - bias)[..., None])[..., 0]
+        batch, (q, qd, tau, *wrenches) = self._flatten(
+            q=(q, self.nq), qd=(qd, self.nv), f=(f, self.nv), **_named(external_forces)
+        )
+        terms = self._terms(batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches)
+        return self._programs.forward_dynamics()(q, qd, tau, *terms).reshape(*batch, self.nv)
+
+    # -- the robot as a whole ------------------------------------------------------------------------------------
+
+    def compute_center_of_mass(self, q: Tensor) -> Tensor:
+        """Return the centre of mass [m] (*batch, 3) of the links that move."""
+        totals, mass = self._totals(q, self._like.new_zeros(self.nv))
+        return totals[..., 6:9] / mass
+
+    def compute_centroidal_momentum(self, q: Tensor, qd: Tensor) -> Tensor:
+        """Return angular [kg·m²/s] then linear [kg·m/s] momentum (*batch, 6) about the centre of mass, in world axes."""
+        totals, mass = self._totals(q, qd)
+        linear = totals[..., 3:6]
+        angular = totals[..., :3] - torch.linalg.cross(totals[..., 6:9] / mass, linear)
+        return torch.cat([angular, linear], -1)
+
+    def compute_kinetic_energy(self, q: Tensor, qd: Tensor) -> Tensor:
+        """Return the kinetic energy [J] (*batch,), that of armatures included."""
+        totals, _ = self._totals(q, qd)
+        batch, (_, flat) = self._flatten(q=(q, self.nq), qd=(qd, self.nv))
+        dofs = self._for_batch(self.dofs({"q": None, "qd": flat}, damping=False, friction=False), batch)
+        rotors = 0.5 * (dofs[:, ::3] * self._velocities(flat) ** 2).sum(-1)
+        return totals[..., 9] + rotors.expand(max(1, batch.numel())).reshape(batch)
+
+    def compute_potential_energy(self, q: Tensor, *, gravity: Gravity | None = None) -> Tensor:
+        """Return the potential energy [J] (*batch,) in a uniform gravity field, zero at the world's origin."""
+        totals, _ = self._totals(q, self._like.new_zeros(self.nv))
+        return -(self._gravity(gravity) * totals[..., 6:9]).sum(-1)
+
+    def compute_total_mass(self) -> Tensor:
+        """Return the mass [kg] of the links that move; (b,) where masses are given per robot."""
+        kinematics = self.kinematics({})
+        mass = self.inertias(kinematics, {})[:, ::10].sum(-1)
+        return mass[0] if len(mass) == 1 else mass
+
+    def _totals(self, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ten rows of the momentum kernels (*batch, 10), and the total mass (*batch, 1)."""
+        batch, (q, qd) = self._flatten(q=(q, self.nq), qd=(qd, self.nv))
+        states = {"q": q, "qd": qd}
+        kinematics = self._for_batch(self.kinematics(states), batch)
+        inertias = self._for_batch(self.inertias(kinematics, states), batch)
+        totals = self._programs.momentum()(self._coordinates(q), self._velocities(qd), kinematics.placements, inertias)
+        mass = inertias[:, ::10].sum(-1, keepdim=True).expand(len(totals), 1)
+        return totals.reshape(*batch, 10), mass.reshape(*batch, 1)
+
+    # -- the border ----------------------------------------------------------------------------------------------
+
+    def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
+        """Check and flatten tensors (*batch, n) to (B, n), or to (1, n) where one has no batch; return also the batch."""
+        shapes = []
+        for name, (x, n) in given.items():
+            if not isinstance(x, Tensor):
+                raise PullbackError(f"{name} is a {type(x).__name__}; expected a torch tensor of shape (*batch, {n})")
+            if x.ndim == 0 or x.shape[-1] != n:
+                raise PullbackError(f"{name} has shape {tuple(x.shape)}; {self.model.tree.name} expects (*batch, {n})")
+            if x.dtype != self.dtype or x.device != self.device:
+                raise PullbackError(
+                    f"{name} is {x.dtype} on {x.device}, the robot is {self.dtype} on {self.device}; "
+                    f"convert one of them, for example robot.to({x.device.type!r}, {x.dtype})"
+                )
+            shapes.append(x.shape[:-1])
+        batch = shapes[0]
+        if any(shape != batch for shape in shapes):
+            try:
+                batch = torch.broadcast_shapes(*shapes)
+            except RuntimeError as error:
+                pairs = ", ".join(f"{name} {tuple(x.shape)}" for name, (x, _) in given.items())
+                raise PullbackError(f"batch dimensions do not broadcast: {pairs}") from error
+        return batch, [
+            x.reshape(-1, n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
+        ]
+
+    def _for_batch(self, rows, batch: torch.Size):  # noqa: ANN001, ANN202
+        """Repeat per-robot parameters (b, ...) over leading batch dimensions, time for instance; one set serves all."""
+        if not isinstance(rows, Tensor):
+            return type(rows)(*(self._for_batch(x, batch) for x in rows))
+        worlds = batch.numel()
+        if len(rows) in (1, worlds):
+            return rows
+        if worlds == 1:
+            raise PullbackError(f"parameters are given for {len(rows)} robots and the state for one; give a batch of {len(rows)}")
+        if batch[-1] != len(rows):
+            raise PullbackError(
+                f"parameters are given for {len(rows)} robots, the state has batch {tuple(batch)}; its last batch "
+                f"dimension must be {len(rows)}"
+            )
+        return rows.expand(worlds // len(rows), *rows.shape).reshape(worlds, *rows.shape[1:])
+
+    def _terms(
+        self,
+        batch: torch.Size,
+        q: Tensor,
+        qd: Tensor,
+        include_gravity: bool,
+        use_damping: bool,
+        use_friction: bool,
+        gravity: Gravity | None,
+        external_forces: Mapping[str, Tensor] | None,
+        wrenches: list[Tensor],
+    ) -> tuple[Tensor | None, ...]:
+        """Return what both dynamics take besides the motion: external forces, gravity and parameters."""
+        states = {"q": q, "qd": qd}
+        kinematics = self._for_batch(self.kinematics(states), batch)
+        inertias = self._for_batch(self.inertias(kinematics, states), batch)
+        dofs = self._for_batch(self.dofs(states, damping=use_damping, friction=use_friction), batch)
+        field = self._gravity(gravity if include_gravity else (0.0, 0.0, 0.0))
+        field = field[None] if field.ndim == 1 else field.expand(*batch, 3).reshape(-1, 3)
+        forces = self._body_forces(q, kinematics, list(external_forces or {}), wrenches) if wrenches else None
+        return forces, field, kinematics.placements, inertias, dofs
+
+    def _body_forces(self, q: Tensor, kinematics, names: list[str], wrenches: list[Tensor]) -> Tensor:  # noqa: ANN001
+        """Bring wrenches on links, in world axes, to the bodies' frames: (B, nbody * 6)."""
+        model = self.model
+        links = tuple(self.link_number(name) for name in names)
+        coordinates = self._coordinates(q)
+        poses = self._programs.poses(links)(coordinates, kinematics.placements, kinematics.frames(list(links)))
+        worlds = max(len(poses), *(len(x) for x in wrenches))
+        total = list(q.new_zeros(len(model.bodies), worlds, 6).unbind(0))
+        for k, (link, wrench) in enumerate(zip(links, wrenches)):
+            body = model.link_body[link]
+            if body < 0:
+                continue
+            # world axes to link axes, then from the link's place on its body to the body
+            quat = conjugate(poses[:, 7 * k + 3 : 7 * k + 7])
+            R, p = kinematics.R_BL[:, link], kinematics.p_BL[:, link]
+            torque, force = ((R @ rotate(quat, x)[..., None])[..., 0] for x in (wrench[:, :3], wrench[:, 3:]))
+            moment = torque + torch.linalg.cross(p.expand_as(force), force)
+            total[body] = total[body] + torch.cat([moment, force], -1)
+        return torch.cat(total, -1)
+
+    def _gravity(self, gravity: Gravity | None) -> Tensor:
+        if gravity is None:
+            return self._cached("gravity", lambda: self._like.new_tensor(STANDARD_GRAVITY))
+        if not isinstance(gravity, Tensor):
+            return self._like.new_tensor(gravity)
+        if gravity.shape[-1:] != (3,) or gravity.dtype != self.dtype or gravity.device != self.device:
+            raise PullbackError(
+                f"gravity is {tuple(gravity.shape)} {gravity.dtype} on {gravity.device}; expected (3,) or (*batch, 3) "
+                f"{self.dtype} on {self.device}"
+            )
+        return gravity
+
+    def _coordinates(self, q: Tensor) -> Tensor:
+        """Return the coordinates of all bodies, those of mimic joints included."""
+        if self.model.coupling is None:
+            return q
+        position, offset, _ = self._coupling()
+        return q @ position.mT + offset
+
+    def _velocities(self, qd: Tensor) -> Tensor:
+        return qd if self.model.coupling is None else qd @ self._coupling()[2].mT
+
+    def _coupling(self) -> tuple[Tensor, Tensor, Tensor]:
+        coupling = self.model.coupling
+        assert coupling is not None
+        matrices = (coupling.position, coupling.offset, coupling.velocity)
+        return self._cached("coupling", lambda: tuple(torch.from_numpy(x).to(self._like) for x in matrices))
+
+
+def _named(external_forces: Mapping[str, Tensor] | None) -> dict[str, tuple[Tensor, int]]:
+    return {f"external_forces[{name!r}]": (wrench, 6) for name, wrench in (external_forces or {}).items()}
+
+
+def _expand(x: Tensor, batch: torch.Size, n: int) -> Tensor:
+    return x.reshape(1, n) if x.numel() == n else x.expand(*batch, n).reshape(-1, n)

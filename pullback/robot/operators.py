@@ -1,0 +1,105 @@
+"""The differentiable operators of a robot, and their binding to one robot's topology."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+from pullback.core.bridge import Operator, Program
+from pullback.description.compile import WORLD, Model
+from pullback.robot import aba_kernels, crba_kernels, kinematics_kernels, momentum_kernels, rnea_kernels
+from pullback.robot.topology import BALL, FREE, PRISMATIC, REVOLUTE, Topology
+
+KIND = {"revolute": REVOLUTE, "prismatic": PRISMATIC, "ball": BALL, "free": FREE}
+
+MOTION = ("external_forces", "gravity", "placements", "inertias", "dofs")
+POSES = Operator("forward kinematics", ("q", "placements", "frames"), kinematics_kernels.pose_kernels)
+JACOBIAN = Operator("the Jacobian", ("q", "placements", "frames"), kinematics_kernels.jacobian_kernels)
+INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd", *MOTION), rnea_kernels.kernels)
+FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "tau", *MOTION), aba_kernels.kernels)
+MASS_MATRIX = Operator("the mass matrix", ("q", "placements", "inertias", "dofs"), crba_kernels.kernels)
+MOMENTUM = Operator("momentum", ("q", "qd", "placements", "inertias"), momentum_kernels.kernels)
+
+
+class Programs:
+    """The programs of one robot, each bound when it is first asked for."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.poses = cache(self._poses)
+        self.jacobian = cache(self._jacobian)
+        self.inverse_dynamics = cache(self._inverse_dynamics)
+        self.forward_dynamics = cache(self._forward_dynamics)
+        self.mass_matrix = cache(self._mass_matrix)
+        self.momentum = cache(self._momentum)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as the robot alone; programs are bound again."""
+        return Programs, (self.model,)
+
+    def _poses(self, links: tuple[int, ...]) -> Program:
+        rows = len(self.model.bodies) * int(kinematics_kernels.ROWS)
+        return self._bind(POSES, 7 * len(links), [rows], [rows], links)
+
+    def _jacobian(self, link: int) -> Program:
+        rows = len(self.model.bodies) * int(kinematics_kernels.ROWS)
+        return self._bind(JACOBIAN, 6 * self.model.nv_all, [rows], [rows], (link,))
+
+    def _inverse_dynamics(self) -> Program:
+        n = len(self.model.bodies)
+        scratch, vjp_scratch = [n * int(rnea_kernels.ROWS)], [n * int(rnea_kernels.VJP_ROWS)]
+        return self._bind(INVERSE_DYNAMICS, self.model.nv_all, scratch, vjp_scratch)
+
+    def _forward_dynamics(self) -> Program:
+        n, nv = len(self.model.bodies), self.model.nv_all
+        vjp_rows = n * max(int(aba_kernels.ROWS), int(rnea_kernels.VJP_ROWS))
+        return self._bind(FORWARD_DYNAMICS, nv, [n * int(aba_kernels.ROWS)], [vjp_rows, nv, 0])
+
+    def _mass_matrix(self) -> Program:
+        n, nv = len(self.model.bodies), self.model.nv_all
+        return self._bind(MASS_MATRIX, nv * nv, [n * int(crba_kernels.ROWS)], [n * int(crba_kernels.VJP_ROWS), nv, nv])
+
+    def _momentum(self) -> Program:
+        n = len(self.model.bodies)
+        scratch, vjp_scratch = [n * int(momentum_kernels.ROWS)], [n * int(momentum_kernels.VJP_ROWS)]
+        return self._bind(MOMENTUM, momentum_kernels.OUT_ROWS, scratch, vjp_scratch)
+
+    def _bind(
+        self, operator: Operator, rows: int, scratch: list[int], vjp_scratch: list[int], links: tuple[int, ...] = ()
+    ) -> Program:
+        return Program(
+            operator,
+            lambda device: make_topology(self.model, links, device),
+            rows=rows,
+            scratch=scratch,
+            vjp_scratch=vjp_scratch,
+        )
+
+
+def make_topology(model: Model, links: tuple[int, ...], device: str) -> Any:
+    """Return the constants that kernels read; `links` are the frames that kinematics reports."""
+
+    def integers(values: list[int]) -> Any:
+        return wp.array(np.asarray(values, dtype=np.int32), dtype=wp.int32, device=device)
+
+    frame_body = [model.link_body[k] for k in links]
+    path: set[int] = set()
+    for body in frame_body:
+        while body != WORLD:
+            path.add(body)
+            body = model.bodies[body].parent
+    topology = Topology()
+    topology.nbody = len(model.bodies)
+    topology.nv = model.nv_all
+    topology.parent = integers([b.parent for b in model.bodies])
+    topology.kind = integers([int(KIND[b.kind]) for b in model.bodies])
+    topology.q_start = integers([b.q_start for b in model.bodies])
+    topology.v_start = integers([b.v_start for b in model.bodies])
+    topology.nframe = len(frame_body)
+    topology.frame_body = integers(frame_body)
+    topology.npath = len(path)
+    topology.path = integers(sorted(path))
+    return topology

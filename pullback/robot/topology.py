@@ -1,0 +1,39 @@
+"""How the bodies of a robot hang together, as kernels read it, and the rows of the arrays that go with it.
+
+Every array is indexed [row, world]. Body frames are chosen by `description.compile` so that a revolute or prismatic
+joint always acts about or along the z axis of its own body; all motion subspaces are constant in the body's frame.
+
+    placements  12 rows a body   R_PJ row by row, p_PJ: the joint frame at q = 0 in the parent body
+    inertias    10 rows a body   mass, first moment (3), rotational inertia about the body's origin (6)
+    dofs         3 rows a dof    armature, damping, dry friction
+"""
+
+import warp as wp
+
+REVOLUTE = wp.constant(0)
+PRISMATIC = wp.constant(1)
+BALL = wp.constant(2)
+FREE = wp.constant(3)
+
+PLACEMENT_ROWS = wp.constant(12)
+INERTIA_ROWS = wp.constant(10)
+DOF_ROWS = wp.constant(3)
+ARMATURE = wp.constant(0)
+DAMPING = wp.constant(1)
+FRICTION = wp.constant(2)
+
+
+@wp.struct
+class Topology:
+    """Bodies in an order that puts parents first, and the frames that kinematics reports."""
+
+    nbody: int
+    nv: int
+    parent: wp.array(dtype=wp.int32)  # -1: the world
+    kind: wp.array(dtype=wp.int32)
+    q_start: wp.array(dtype=wp.int32)
+    v_start: wp.array(dtype=wp.int32)
+    nframe: int
+    frame_body: wp.array(dtype=wp.int32)  # -1: the world
+    npath: int
+    path: wp.array(dtype=wp.int32)  # the bodies that move any of the frames, parents first

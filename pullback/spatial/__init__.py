@@ -1,0 +1,1 @@
+"""Rotations, transforms and spatial vectors: Warp functions for kernels, and the torch ones the border needs."""
