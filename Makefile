@@ -1,0 +1,56 @@
+# Everything a contributor runs. `make help` lists the targets; the virtual environment is made when it is needed.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench-robot doctor clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-base ## find a robot's masses from its motion
+	$(BIN)/pullback run identify-masses
+
+test: lint ## run the checks, then every test this machine can run but the slow ones
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-slow: $(VENV)/.installed-dev ## run the slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(VENV)/.installed-dev ## check style, formatting, layers and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/pyright
+
+format: $(VENV)/.installed-dev ## format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+bench-robot: $(VENV)/.installed-bench ## measure robot kinematics and dynamics against other engines
+	$(BIN)/python -m bench.robot
+
+doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
+	$(BIN)/pullback doctor
+
+clean: ## remove the virtual environment, caches and outputs
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-base: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+# these two hold the base as well, so that a demo after the tests installs nothing
+$(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[$*]'
+	@touch $@ $(VENV)/.installed-base

@@ -1,0 +1,64 @@
+"""The MuJoCo Ant: the numbers are those of ant.xml in gymnasium, with the unnamed feet called foot_1 to foot_4."""
+
+from math import hypot, pi, radians
+
+import numpy as np
+
+from pullback.description.assets.rows import Z, capsule, joint, link, sphere
+from pullback.description.tree import Joint, Limits, Link, Tree
+
+DENSITY = 5.0
+FRICTION = 1.0
+TORSO_RADIUS = 0.25
+LEG_RADIUS = 0.08
+GEAR = 150.0
+
+LEGS = (
+    # number, first body of the leg, its direction in x and y, axis of the ankle, lower, upper [degrees]
+    (1, "front_left_leg", (1, 1), (-1, 1, 0), 30, 70),
+    (2, "front_right_leg", (-1, 1), (1, 1, 0), -70, -30),
+    (3, "back_leg", (-1, -1), (-1, 1, 0), -70, -30),
+    (4, "right_back_leg", (1, -1), (1, 1, 0), 30, 70),
+)
+
+
+def tree() -> Tree:
+    """Return the robot: a torso free to move and four legs of a fixed, a hip and an ankle segment."""
+    mass = DENSITY * 4 / 3 * pi * TORSO_RADIUS**3
+    moment = 2 / 5 * mass * TORSO_RADIUS**2
+    torso = sphere(TORSO_RADIUS, friction=FRICTION)
+    links = [link("torso", mass, (0, 0, 0), (moment, moment, moment), torso)]
+    joints: list[Joint] = []
+    for i, leg, (x, y), axis, lower, upper in LEGS:
+        hip, foot = f"aux_{i}", f"foot_{i}"
+        knee = (0.2 * x, 0.2 * y, 0)
+        links += [_segment(leg, knee), _segment(hip, knee), _segment(foot, (0.4 * x, 0.4 * y, 0))]
+        joints += [
+            joint(f"{leg}/fixed", "fixed", "torso", leg),
+            _hinge(f"hip_{i}", leg, hip, knee, Z, -30, 30),
+            _hinge(f"ankle_{i}", hip, foot, knee, axis, lower, upper),
+        ]
+    return Tree("ant", links, joints, source="ant", base="floating")
+
+
+def _hinge(
+    name: str, parent: str, child: str, xyz: tuple[float, ...], axis: tuple[float, ...], lower: float, upper: float
+) -> Joint:
+    limits = Limits(radians(lower), radians(upper), effort=GEAR)
+    return joint(name, "revolute", parent, child, xyz, axis=axis, limits=limits, damping=1, armature=1, gear=GEAR)
+
+
+def _segment(name: str, end: tuple[float, float, float]) -> Link:
+    """Return a solid capsule from the origin to `end`."""
+    length, radius = hypot(*end), LEG_RADIUS
+    middle = DENSITY * pi * radius**2 * length
+    caps = DENSITY * 4 / 3 * pi * radius**3
+    along = middle * radius**2 / 2 + caps * 2 * radius**2 / 5
+    across = middle * (radius**2 / 4 + length**2 / 12) + caps * (
+        2 * radius**2 / 5 + length**2 / 4 + 3 * radius * length / 8
+    )
+    direction = np.array(end) / length
+    result = link(name, middle + caps, (end[0] / 2, end[1] / 2, end[2] / 2))
+    result.inertia = across * np.eye(3) + (along - across) * np.outer(direction, direction)
+    result.shapes.append(capsule(radius, (0, 0, 0), end, friction=FRICTION))
+    return result

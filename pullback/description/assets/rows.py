@@ -1,0 +1,106 @@
+"""The words the tables of the shipped robots are written in."""
+
+from __future__ import annotations
+
+from math import cos, sin
+
+import numpy as np
+
+from pullback.description.tree import Joint, JointType, Limits, Link, Mimic, Pose, Shape, Vector
+
+ORIGIN = (0.0, 0.0, 0.0)
+X = (1.0, 0.0, 0.0)
+Y = (0.0, 1.0, 0.0)
+Z = (0.0, 0.0, 1.0)
+FREE = Limits()
+
+
+def link(name: str, mass: float = 0.0, com: Vector = ORIGIN, inertia: Vector = ORIGIN, *shapes: Shape) -> Link:
+    """Return a link; `inertia` is (xx, yy, zz) or, as in a URDF, (xx, xy, xz, yy, yz, zz)."""
+    if len(inertia) == 3:
+        matrix = np.diag(np.array(inertia, dtype=float))
+    else:
+        xx, xy, xz, yy, yz, zz = inertia
+        matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], dtype=float)
+    return Link(name, float(mass), np.array(com, dtype=float), matrix, list(shapes))
+
+
+def joint(
+    name: str,
+    type: JointType,
+    parent: str,
+    child: str,
+    xyz: Vector = ORIGIN,
+    rpy: Vector = ORIGIN,
+    axis: Vector = Z,
+    limits: Limits = FREE,
+    *,
+    damping: float = 0.0,
+    friction: float = 0.0,
+    armature: float = 0.0,
+    gear: float | None = None,
+    mimic: Mimic | None = None,
+) -> Joint:
+    """Return a joint whose frame is placed by a translation and roll, pitch, yaw, as in a URDF."""
+    direction = np.array(axis, dtype=float)
+    return Joint(
+        name=name,
+        type=type,
+        parent=parent,
+        child=child,
+        origin=pose(xyz, rpy),
+        axis=direction / np.linalg.norm(direction),
+        limits=limits,
+        damping=damping,
+        friction=friction,
+        armature=armature,
+        gear=gear,
+        mimic=mimic,
+    )
+
+
+def pose(xyz: Vector, rpy: Vector = ORIGIN) -> Pose:
+    """Return the pose with rotation Rz(yaw) Ry(pitch) Rx(roll)."""
+    (cr, cp, cy), (sr, sp, sy) = [cos(angle) for angle in rpy], [sin(angle) for angle in rpy]
+    rotation = np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
+    return Pose(np.array(xyz, dtype=float), rotation)
+
+
+def sphere(radius: float, xyz: Vector = ORIGIN, *, friction: float | None = None) -> Shape:
+    """Return a sphere."""
+    return Shape("sphere", (radius,), pose(xyz), friction=friction)
+
+
+def box(size: Vector, xyz: Vector = ORIGIN, rpy: Vector = ORIGIN, *, friction: float | None = None) -> Shape:
+    """Return a box of full edge lengths `size`."""
+    return Shape("box", size, pose(xyz, rpy), friction=friction)
+
+
+def capsule(radius: float, start: Vector, end: Vector, *, friction: float | None = None) -> Shape:
+    """Return a capsule around the segment from `start` to `end`."""
+    length, origin = _along(start, end)
+    return Shape("capsule", (radius, length), origin, friction=friction)
+
+
+def cylinder(radius: float, start: Vector, end: Vector, *, friction: float | None = None) -> Shape:
+    """Return a cylinder around the segment from `start` to `end`."""
+    length, origin = _along(start, end)
+    return Shape("cylinder", (radius, length), origin, friction=friction)
+
+
+def _along(start: Vector, end: Vector) -> tuple[float, Pose]:
+    """Return the length of a segment and the frame at its middle with z along it."""
+    first, last = np.array(start, dtype=float), np.array(end, dtype=float)
+    length = float(np.linalg.norm(last - first))
+    z = (last - first) / length
+    # any x across the segment will do: start from the axis that is least along it
+    x = np.eye(3)[np.argmin(np.abs(z))]
+    x = x - (x @ z) * z
+    x = x / np.linalg.norm(x)
+    return length, Pose(0.5 * (first + last), np.column_stack([x, np.cross(z, x), z]))

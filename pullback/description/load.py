@@ -1,0 +1,68 @@
+"""Read a robot by name or from a file, whichever format it has."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+from pullback.core.errors import DescriptionError, unknown_name
+from pullback.description.check import check_tree, parse_xml
+from pullback.description.mjcf import read_mjcf
+from pullback.description.tree import Tree
+from pullback.description.urdf import read_urdf
+
+ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
+PENDULUM = re.compile(r"pendulum(\d+)")
+SUFFIXES = (".urdf", ".xml", ".mjcf")
+
+
+def shipped_robots() -> list[str]:
+    """Return the names of the robots that ship with Pullback; `pendulumN` exists for every N from 1."""
+    return sorted([*ROBOTS, "pendulumN"])
+
+
+def read(path_or_name: str | Path, *, strict: bool = False) -> Tree:
+    """Read a robot: a name from `shipped_robots()`, or the path of a .urdf, .xml or .mjcf file.
+
+    With `strict`, an inertia that no body can have is an error instead of a warning.
+    """
+    if isinstance(path_or_name, str):
+        tree = _shipped(path_or_name)
+        if tree is not None:
+            check_tree(tree, strict=strict)
+            return tree
+        if not _looks_like_path(path_or_name):
+            missing = unknown_name("robot", path_or_name, shipped_robots())
+            raise DescriptionError(f"{missing} Or give the path of a .urdf or .xml file.")
+    return _read_file(Path(path_or_name).expanduser(), strict)
+
+
+def _shipped(name: str) -> Tree | None:
+    if name in ROBOTS:
+        return import_module(f"pullback.description.assets.{name}").tree()
+    pendulum = PENDULUM.fullmatch(name)
+    if pendulum:
+        return import_module("pullback.description.assets.pendulum").tree(int(pendulum[1]))
+    return None
+
+
+def _looks_like_path(text: str) -> bool:
+    path = Path(text)
+    return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.exists()
+
+
+def _read_file(path: Path, strict: bool) -> Tree:
+    suffix = path.suffix.lower()
+    if suffix == ".urdf":
+        return read_urdf(path, strict=strict)
+    if suffix == ".mjcf":
+        return read_mjcf(path, strict=strict)
+    root = parse_xml(path).tag
+    if root == "robot":
+        return read_urdf(path, strict=strict)
+    if root == "mujoco":
+        return read_mjcf(path, strict=strict)
+    raise DescriptionError(
+        f"{path.name} is no robot description: its root element is <{root}>; expected <robot> (URDF) or <mujoco> (MJCF)"
+    )
