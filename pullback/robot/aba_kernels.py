@@ -43,8 +43,13 @@ from pullback.spatial.vectors import (
     force_to_parent,
     linear,
     motion_to_child,
+    rotate_symmetric,
     skew,
+    skew_times_symmetric,
     spatial,
+    symmetric_outer,
+    symmetric_times,
+    times_skew_symmetrized,
 )
 
 # rows of scratch a body
@@ -69,19 +74,12 @@ def start_articulated_inertia(inertias: wp.array2d(dtype=Any), i: int, w: int, s
 
 
 @wp.func
-def joint_column(kind: int, i: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return U = IA S of a one-dof joint: a column of the articulated inertia."""
-    row = i * ROWS
-    # the last column of the coupling and of a symmetric block, or the last row of the coupling
-    c = row + COUPLING
-    s = row + TRANSLATIONAL
-    n = wp.vector(scratch[c + 2, w], scratch[c + 5, w], scratch[c + 8, w])
-    f = wp.vector(scratch[s + 2, w], scratch[s + 4, w], scratch[s + 5, w])
+def joint_column(kind: int, J: Any, H: Any, T: Any):
+    """Return U = IA S of a one-dof joint: the last column of the rotational or of the translational half."""
+    U = wp.vector(H[0, 2], H[1, 2], H[2, 2], T[2], T[4], T[5])
     if kind == REVOLUTE:
-        s = row + ROTATIONAL
-        n = wp.vector(scratch[s + 2, w], scratch[s + 4, w], scratch[s + 5, w])
-        f = load3(scratch, c + 6, w)
-    return spatial(n, f)
+        U = wp.vector(J[2], J[4], J[5], H[2, 0], H[2, 1], H[2, 2])
+    return U
 
 
 @wp.func
@@ -113,9 +111,12 @@ def solve_free(dofs: wp.array2d(dtype=Any), vi: int, i: int, w: int, scratch: wp
 
 
 @wp.func
-def ball_response(dofs: wp.array2d(dtype=Any), vi: int, i: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return D^-1 of a ball joint."""
-    return wp.inverse(add_armature(load_symmetric(scratch, i * ROWS + ROTATIONAL, w), dofs, vi, w))
+def ball_response(J: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int):
+    """Return D^-1 of a ball joint with the rotational inertia J."""
+    full = wp.matrix_from_rows(
+        wp.vector(J[0], J[1], J[2]), wp.vector(J[1], J[3], J[4]), wp.vector(J[2], J[4], J[5])
+    )
+    return wp.inverse(add_armature(full, dofs, vi, w))
 
 
 @wp.func
@@ -125,67 +126,54 @@ def add_inertia_to_parent(
 ):  # fmt: skip
     """Add the inertia given by its blocks in a child's frame, X^T I X, to the articulated inertia of the parent."""
     row = parent * ROWS
-    Rt = wp.transpose(R)
-    T = R * translational * Rt
-    H = R * coupling * Rt
-    px = skew(p)
-    pxT = px * T
-    Hpx = H * px
-    # J - H px - (H px)^T - px T px
-    J = R * rotational * Rt - Hpx - wp.transpose(Hpx) - pxT * px
-    accumulate(scratch, row + ROTATIONAL, w, upper_triangle(J))
+    T = rotate_symmetric(R, translational)
+    H = R * coupling * wp.transpose(R)
+    pxT = skew_times_symmetric(p, T)
+    # J - G [p]x - (G [p]x)^T with G = H + [p]x T / 2
+    J = rotate_symmetric(R, rotational) - times_skew_symmetrized(H + T.dtype(0.5) * pxT, p)
+    accumulate(scratch, row + ROTATIONAL, w, J)
     accumulate33(scratch, row + COUPLING, w, H + pxT)
-    accumulate(scratch, row + TRANSLATIONAL, w, upper_triangle(T))
+    accumulate(scratch, row + TRANSLATIONAL, w, T)
 
 
 @wp.func
-def articulate(kind: int, parent: int, vi: int, i: int, w: int, dofs: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)):  # fmt: skip
-    """Hand what remains of body i's articulated inertia, once its joint gives way, to the parent: eq. (1)."""
-    row = i * ROWS
-    R = load33(scratch, row + POSE, w)
-    p = load3(scratch, row + POSE + 9, w)
-    J = load_symmetric(scratch, row + ROTATIONAL, w)
-    H = load33(scratch, row + COUPLING, w)
-    T = load_symmetric(scratch, row + TRANSLATIONAL, w)
-    if kind <= PRISMATIC:
-        U = joint_column(kind, i, w, scratch)
-        D = joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w]
-        n = angular(U)
-        f = linear(U) / D
-        J = J - wp.outer(n, n / D)
-        H = H - wp.outer(n, f)
-        T = T - wp.outer(linear(U), f)
-        add_inertia_to_parent(R, p, J, H, T, parent, w, scratch)
-    elif kind == BALL:
-        response = ball_response(dofs, vi, i, w, scratch)
-        JD = J * response
-        HtD = wp.transpose(H) * response
-        add_inertia_to_parent(R, p, J - JD * J, H - JD * H, T - HtD * H, parent, w, scratch)
-
-
-@wp.func
-def spend(
+def hand_to_parent(
     kind: int, parent: int, vi: int, i: int, w: int, c: Any, force: wp.array2d(dtype=Any),
     dofs: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Turn `force` into u at the joint of body i, and hand the remaining bias force to the parent: eq. (2)."""
+    """Write u of body i's joint, and hand what its giving way leaves of inertia and bias to the parent: eqs. (1), (2)."""
     row = i * ROWS
+    J = load6(scratch, row + ROTATIONAL, w)
+    H = load33(scratch, row + COUPLING, w)
+    T = load6(scratch, row + TRANSLATIONAL, w)
     bias = load6(scratch, row + BIAS, w)
-    handed = bias
+    handed = bias + spatial(
+        symmetric_times(J, angular(c)) + H * linear(c), angular(c) * H + symmetric_times(T, linear(c))
+    )
     if kind <= PRISMATIC:
-        U = joint_column(kind, i, w, scratch)
+        U = joint_column(kind, J, H, T)
         D = joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w]
         u = force[vi, w] - joint_component(kind, bias)
         scratch[row + BIAS, w] = u
-        handed = bias + articulated_times(i, w, scratch, c) + ((u - wp.dot(U, c)) / D) * U
+        handed = handed + ((u - wp.dot(U, c)) / D) * U
+        n = angular(U)
+        f = linear(U)
+        n_D = n / D
+        f_D = f / D
+        J = J - symmetric_outer(n, n_D)
+        H = H - wp.outer(n, f_D)
+        T = T - symmetric_outer(f, f_D)
     elif kind == BALL:
         u3 = load3(force, vi, w) - angular(bias)
         store(scratch, row + BIAS, w, u3)
-        Ic = articulated_times(i, w, scratch, c)
-        x = ball_response(dofs, vi, i, w, scratch) * (u3 - angular(Ic))
-        handed = bias + Ic + spatial(
-            load_symmetric(scratch, row + ROTATIONAL, w) * x, x * load33(scratch, row + COUPLING, w)
-        )
+        response = ball_response(J, dofs, vi, w)
+        x = response * (u3 + angular(bias) - angular(handed))
+        handed = handed + spatial(symmetric_times(J, x), x * H)
+        square = load_symmetric(scratch, row + ROTATIONAL, w)
+        JD = square * response
+        T = T - upper_triangle(wp.transpose(H) * response * H)
+        H = H - JD * H
+        J = J - upper_triangle(JD * square)
     else:
         u6 = load6(force, vi, w)
         store(scratch, row + BIAS, w, u6 - bias)
@@ -194,6 +182,8 @@ def spend(
         R = load33(scratch, row + POSE, w)
         p = load3(scratch, row + POSE + 9, w)
         accumulate(scratch, parent * ROWS + BIAS, w, force_to_parent(R, p, handed))
+        if kind <= BALL:
+            add_inertia_to_parent(R, p, J, H, T, parent, w, scratch)
 
 
 @wp.func
@@ -215,12 +205,14 @@ def respond(
     """Write the joint's acceleration for u and the acceleration `a` it is carried with: eq. (3)."""
     row = i * ROWS
     if kind <= PRISMATIC:
-        U = joint_column(kind, i, w, scratch)
+        U = joint_column(
+            kind, load6(scratch, row + ROTATIONAL, w), load33(scratch, row + COUPLING, w), load6(scratch, row + TRANSLATIONAL, w)
+        )
         D = joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w]
         out[vi, w] = (scratch[row + BIAS, w] - wp.dot(U, a)) / D
     elif kind == BALL:
         u3 = load3(scratch, row + BIAS, w) - angular(articulated_times(i, w, scratch, a))
-        store(out, vi, w, ball_response(dofs, vi, i, w, scratch) * u3)
+        store(out, vi, w, ball_response(load6(scratch, row + ROTATIONAL, w), dofs, vi, w) * u3)
     else:
         u6 = load6(scratch, row + BIAS, w) - articulated_times(i, w, scratch, a)
         store(out, vi, w, solve_free(dofs, vi, i, w, scratch, u6))
@@ -275,9 +267,7 @@ def forward_dynamics(
         parent = topology.parent[i]
         vi = topology.v_start[i]
         c = cross_motion(load6(scratch, i * ROWS + VELOCITY, w), joint_motion(kind, qd, vi, w))
-        spend(kind, parent, vi, i, w, c, qdd, dofs, scratch)
-        if parent >= 0:
-            articulate(kind, parent, vi, i, w, dofs, scratch)
+        hand_to_parent(kind, parent, vi, i, w, c, qdd, dofs, scratch)
     # accelerations, root to leaves
     for i in range(topology.nbody):
         kind = topology.kind[i]
@@ -320,11 +310,8 @@ def solve_mass_matrix(
         start_articulated_inertia(inertias, i, w, scratch)
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
-        kind = topology.kind[i]
-        parent = topology.parent[i]
-        spend(kind, parent, topology.v_start[i], i, w, nothing, force, dofs, scratch)
-        if parent >= 0:
-            articulate(kind, parent, topology.v_start[i], i, w, dofs, scratch)
+        vi = topology.v_start[i]
+        hand_to_parent(topology.kind[i], topology.parent[i], vi, i, w, nothing, force, dofs, scratch)
     for i in range(topology.nbody):
         kind = topology.kind[i]
         parent = topology.parent[i]

@@ -155,3 +155,50 @@ def skew(x: Any):
     return wp.matrix_from_rows(
         wp.vector(zero, -x[2], x[1]), wp.vector(x[2], zero, -x[0]), wp.vector(-x[1], x[0], zero)
     )
+
+
+@wp.func
+def symmetric_times(s: Any, x: Any):
+    """Return the product of a symmetric 3x3 matrix, given as xx, xy, xz, yy, yz, zz, and a vector."""
+    return wp.vector(
+        s[0] * x[0] + s[1] * x[1] + s[2] * x[2],
+        s[1] * x[0] + s[3] * x[1] + s[4] * x[2],
+        s[2] * x[0] + s[4] * x[1] + s[5] * x[2],
+    )
+
+
+@wp.func
+def symmetric_outer(x: Any, y: Any):
+    """Return xx, xy, xz, yy, yz, zz of the outer product of two parallel vectors."""
+    return wp.vector(x[0] * y[0], x[0] * y[1], x[0] * y[2], x[1] * y[1], x[1] * y[2], x[2] * y[2])
+
+
+@wp.func
+def rotate_symmetric(R: Any, s: Any):
+    """Return R S R^T, both symmetric matrices as xx, xy, xz, yy, yz, zz."""
+    a = wp.vector(R[0, 0], R[0, 1], R[0, 2])
+    b = wp.vector(R[1, 0], R[1, 1], R[1, 2])
+    c = wp.vector(R[2, 0], R[2, 1], R[2, 2])
+    sa = symmetric_times(s, a)
+    sb = symmetric_times(s, b)
+    sc = symmetric_times(s, c)
+    return wp.vector(wp.dot(a, sa), wp.dot(b, sa), wp.dot(c, sa), wp.dot(b, sb), wp.dot(c, sb), wp.dot(c, sc))
+
+
+@wp.func
+def skew_times_symmetric(p: Any, s: Any):
+    """Return the matrix [p]x S: its columns are p × the columns of S."""
+    return wp.matrix_from_cols(
+        wp.cross(p, wp.vector(s[0], s[1], s[2])),
+        wp.cross(p, wp.vector(s[1], s[3], s[4])),
+        wp.cross(p, wp.vector(s[2], s[4], s[5])),
+    )
+
+
+@wp.func
+def times_skew_symmetrized(m: Any, p: Any):
+    """Return N + N^T for N = M [p]x, as xx, xy, xz, yy, yz, zz; the rows of N are the rows of M × p."""
+    a = wp.cross(wp.vector(m[0, 0], m[0, 1], m[0, 2]), p)
+    b = wp.cross(wp.vector(m[1, 0], m[1, 1], m[1, 2]), p)
+    c = wp.cross(wp.vector(m[2, 0], m[2, 1], m[2, 2]), p)
+    return wp.vector(a[0] + a[0], a[1] + b[0], a[2] + c[0], b[1] + b[1], b[2] + c[1], c[2] + c[2])
