@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 import threading
+from ctypes import sizeof
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 
@@ -18,8 +18,7 @@ WORLDS_PER_SHARD = 64
 """A thread is worth waking for at least this many worlds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strided:
+class Strided(NamedTuple):
     """An array as kernels index it, [row, world]: address and byte strides; address 0 is an absent array.
 
     Rows that all worlds share have `world_stride` 0. `shard_stride` gives every shard of worlds rows of its own: scratch,
@@ -36,15 +35,6 @@ class Strided:
 ABSENT = Strided(0, 0, 0, 0)
 
 _ARRAY_LAYOUT = struct.Struct("=QQ4i4iHH4x")  # Warp's array argument: data, grad, shape, strides, ndim, flags
-
-
-@cache
-def _array_argument() -> Any:
-    """Return Warp's ctypes class of an array argument."""
-    argument = type(wp.empty(shape=(1, 1), dtype=wp.float32, device="cpu").__ctype__())
-    if _ARRAY_LAYOUT.size != len(bytes(argument())):
-        raise RuntimeError(f"Warp {wp.config.version} lays out array arguments in an unknown way; use warp-lang 1.19")
-    return argument
 
 
 @cache
@@ -72,27 +62,39 @@ class Launcher:
         size = -(-worlds // shards)
         futures = [
             _pool(shards - 1).submit(self._launch, arrays, s, s * size, min(size, worlds - s * size))
-            for s in range(1, shards)
+            for s in range(1, -(-worlds // size))
         ]
         self._launch(arrays, 0, 0, size)
         for future in futures:
             future.result()
 
     def _launch(self, arrays: Sequence[Strided], shard: int, first: int, count: int, stream: Any = None) -> None:
-        command = getattr(self._recorded, "command", None)
-        if command is None:
-            inputs = [self.constants, *([None] * len(arrays))]
-            command = wp.launch(self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True)
-            self._recorded.command, self._recorded.count = command, count
-        if self._recorded.count != count:
+        recorded = self._recorded
+        if not hasattr(recorded, "command"):
+            recorded.command = self._record(len(arrays), count)
+            recorded.count = count
+        command = recorded.command
+        if recorded.count != count:
             command.set_dim(count)
-            self._recorded.count = count
-        argument = _array_argument()
-        for index, a in enumerate(arrays, 1):
-            address = a.address and a.address + shard * a.shard_stride + first * a.world_stride
-            packed = _ARRAY_LAYOUT.pack(address, 0, a.rows, count, 0, 0, a.row_stride, a.world_stride, 0, 0, 2, 0)
-            command.set_param_at_index_from_ctype(index, argument.from_buffer_copy(packed))
+            recorded.count = count
+        # the launch bounds and the constants come before the arrays
+        pack_into = _ARRAY_LAYOUT.pack_into
+        for argument, (address, rows, row_stride, world_stride, shard_stride) in zip(command.params[2:], arrays):
+            if address:
+                address += shard * shard_stride + first * world_stride
+            pack_into(argument, 0, address, 0, rows, count, 0, 0, row_stride, world_stride, 0, 0, 2, 0)
         command.launch(stream)
+
+    def _record(self, arrays: int, count: int) -> Any:
+        """Record a launch with absent arrays, whose arguments are then overwritten in place."""
+        inputs = [self.constants, *([None] * arrays)]
+        command = wp.launch(self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True)
+        for index, argument in enumerate(command.params[2:], 1):
+            if sizeof(argument) != _ARRAY_LAYOUT.size:
+                raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
+            # absent arrays share one argument: give each its own
+            command.set_param_at_index_from_ctype(index, type(argument)())
+        return command
 
 
 def shards_for(worlds: int, threads: int) -> int:

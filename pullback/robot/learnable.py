@@ -192,7 +192,8 @@ class LearnableLinks(nn.Module):
 
     def _cached(self, name: Any, make: Any) -> Any:
         """Return what `make` gives for the present type and device, made once."""
-        key = (name, self.dtype, self.device)
+        like = self._like
+        key = (name, like.dtype, like.device)
         if key not in self._cache:
             # a cache filled in inference mode or under a functorch transform must serve every later call
             with torch.inference_mode(False), torch.no_grad():

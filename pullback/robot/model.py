@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, pi
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, Model
 from pullback.robot.learnable import LearnableLinks
 from pullback.robot.operators import Programs
+from pullback.robot.parameters import Kinematics
 from pullback.spatial.rotations_torch import (
     conjugate,
     quaternion_from_vector,
@@ -25,6 +26,7 @@ from pullback.spatial.rotations_torch import (
 
 Tensor = torch.Tensor
 Gravity = Tensor | Sequence[float]
+Rows = TypeVar("Rows", Tensor, Kinematics)
 
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 
@@ -311,14 +313,15 @@ class RobotModel(LearnableLinks):
     def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
         """Check and flatten tensors (*batch, n) to (B, n), or to (1, n) where one has no batch; return also the batch."""
         shapes = []
+        dtype, device = self._like.dtype, self._like.device
         for name, (x, n) in given.items():
             if not isinstance(x, Tensor):
                 raise PullbackError(f"{name} is a {type(x).__name__}; expected a torch tensor of shape (*batch, {n})")
             if x.ndim == 0 or x.shape[-1] != n:
                 raise PullbackError(f"{name} has shape {tuple(x.shape)}; {self.model.tree.name} expects (*batch, {n})")
-            if x.dtype != self.dtype or x.device != self.device:
+            if x.dtype != dtype or x.device != device:
                 raise PullbackError(
-                    f"{name} is {x.dtype} on {x.device}, the robot is {self.dtype} on {self.device}; "
+                    f"{name} is {x.dtype} on {x.device}, the robot is {dtype} on {device}; "
                     f"convert one of them, for example robot.to({x.device.type!r}, {x.dtype})"
                 )
             shapes.append(x.shape[:-1])
@@ -333,21 +336,22 @@ class RobotModel(LearnableLinks):
             x.reshape(-1, n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
         ]
 
-    def _for_batch(self, rows, batch: torch.Size):  # noqa: ANN001, ANN202
+    def _for_batch(self, rows: Rows, batch: torch.Size) -> Rows:
         """Repeat per-robot parameters (b, ...) over leading batch dimensions, time for instance; one set serves all."""
         if not isinstance(rows, Tensor):
-            return type(rows)(*(self._for_batch(x, batch) for x in rows))
-        worlds = batch.numel()
-        if len(rows) in (1, worlds):
+            return rows if rows.shared else Kinematics(*(self._for_batch(x, batch) for x in rows))
+        size = rows.shape[0]
+        if size == 1:
             return rows
-        if worlds == 1:
-            raise PullbackError(f"parameters are given for {len(rows)} robots and the state for one; give a batch of {len(rows)}")
-        if batch[-1] != len(rows):
+        worlds = batch.numel()
+        if size == worlds:
+            return rows
+        if batch[-1:] != (size,):
             raise PullbackError(
-                f"parameters are given for {len(rows)} robots, the state has batch {tuple(batch)}; its last batch "
-                f"dimension must be {len(rows)}"
+                f"parameters are given for {size} robots, the state has batch {tuple(batch)}; its last batch dimension "
+                f"must be {size}"
             )
-        return rows.expand(worlds // len(rows), *rows.shape).reshape(worlds, *rows.shape[1:])
+        return rows.expand(worlds // size, *rows.shape).reshape(worlds, *rows.shape[1:])
 
     def _terms(
         self,
@@ -371,7 +375,7 @@ class RobotModel(LearnableLinks):
         forces = self._body_forces(q, kinematics, list(external_forces or {}), wrenches) if wrenches else None
         return forces, field, kinematics.placements, inertias, dofs
 
-    def _body_forces(self, q: Tensor, kinematics, names: list[str], wrenches: list[Tensor]) -> Tensor:  # noqa: ANN001
+    def _body_forces(self, q: Tensor, kinematics: Kinematics, names: list[str], wrenches: list[Tensor]) -> Tensor:
         """Bring wrenches on links, in world axes, to the bodies' frames: (B, nbody * 6)."""
         model = self.model
         links = tuple(self.link_number(name) for name in names)

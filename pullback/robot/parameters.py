@@ -47,6 +47,11 @@ class Kinematics(NamedTuple):
     R_BL: Tensor
     p_BL: Tensor
 
+    @property
+    def shared(self) -> bool:
+        """Whether one set of numbers serves all robots."""
+        return self.R_BL.shape[0] == 1
+
     def frames(self, links: list[int]) -> Tensor:
         """Return the rows (b, 12 * len(links)) that kinematics kernels read."""
         rows = torch.cat([self.R_BL[:, links].flatten(2), self.p_BL[:, links]], -1)
