@@ -1,6 +1,8 @@
 """Pullback: differentiable physics for robots in contact and parts being printed."""
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
+from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
+from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import (
@@ -15,6 +17,8 @@ __version__ = "0.1.0"
 __all__ = [
     "DescriptionError",
     "DescriptionWarning",
+    "MotionData",
+    "NMSELoss",
     "PhysicalInertia",
     "PositiveScalar",
     "PullbackError",
@@ -22,5 +26,8 @@ __all__ = [
     "SecondDerivativeError",
     "SymmetricPositiveDefinite",
     "UnconstrainedTensor",
+    "export_urdf",
     "load",
+    "random_torque_motion",
+    "sine_motion",
 ]

@@ -36,8 +36,6 @@ class Operator:
     name: str
     inputs: tuple[str, ...]
     kernels: Callable[[type], tuple[Any, Any]]
-    checked: int = 1
-    """How many of the inputs, the first ones, are looked through for values that are not finite."""
 
 
 class Program:
@@ -70,10 +68,12 @@ class Program:
 
     def run(self, inputs: Sequence[Tensor | None]) -> Tensor:
         """Launch the forward kernel."""
-        self._check(inputs)
         launch = _Launch(self, inputs, self.scratch)
         output, strided = launch.output(self.rows)
         launch(self.launchers(launch.reference)[0], [*launch.inputs, strided])
+        # coordinates need not show in the output; whatever else is not finite does
+        if launch.on_cpu and not (_is_finite(launch.reference) and _is_finite(output)):
+            self._refuse(inputs)
         return output
 
     def run_vjp(
@@ -99,18 +99,21 @@ class Program:
             self._launchers[key] = (Launcher(forward, device, constants), Launcher(vjp, device, constants))
         return self._launchers[key]
 
-    def _check(self, inputs: Sequence[Tensor | None]) -> None:
-        """Refuse values that are not finite; on a GPU this would wait for the device, so there they pass through."""
-        for name, x in zip(self.operator.inputs[: self.operator.checked], inputs):
-            if x is None or x.device.type != "cpu" or math.isfinite(x.sum().item()):
-                continue
-            bad = (~torch.isfinite(x)).nonzero().tolist()
-            if bad:
+    def _refuse(self, inputs: Sequence[Tensor | None]) -> None:
+        """Raise if an input is not finite, and say which; on a GPU looking would stall the device, so there none does."""
+        for name, x in zip(self.operator.inputs, inputs):
+            bad = [] if x is None else (~torch.isfinite(x)).nonzero().tolist()
+            if x is not None and bad:
                 world, entry = bad[0]
                 raise PullbackError(
                     f"{name} is not finite: entry {entry} of batch element {world} is {x[world, entry].item()}, "
                     f"{len(bad)} such in all; check what produced it"
                 )
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Tell whether a sum over x is finite: quick, and it can only err on the side of another look."""
+    return math.isfinite(x.sum().item())
 
 
 class _Launch:
@@ -127,7 +130,11 @@ class _Launch:
         self.inputs = [ABSENT if x is None else self.input(x) for x in inputs]
 
     def input(self, x: Tensor) -> Strided:
-        if not self.on_cpu and x.shape[0] > 1:
+        # neighbours in memory: the rows of a world on a CPU, the worlds of a row on a GPU
+        if self.on_cpu and x.stride(1) != 1:
+            x = x.contiguous()
+            self.kept.append(x)
+        elif not self.on_cpu and x.shape[0] > 1:
             x = x.t().contiguous().t()
             self.kept.append(x)
         return self._strided(x, shared=x.shape[0] == 1 and self.worlds > 1)
@@ -176,8 +183,9 @@ class _Launch:
 
     @staticmethod
     def _strided(x: Tensor, *, shared: bool) -> Strided:
-        size = x.element_size()
-        return Strided(x.data_ptr(), x.shape[1], x.stride(1) * size, 0 if shared else x.stride(0) * size)
+        size = 8 if x.dtype is torch.float64 else 4
+        world_stride, row_stride = x.stride()
+        return Strided(x.data_ptr(), x.shape[1], row_stride * size, 0 if shared else world_stride * size)
 
 
 @cache

@@ -14,6 +14,9 @@ import warp as wp
 
 wp.config.log_level = wp.LOG_WARNING
 
+CPU_FLAGS = wp.config.cpu_compiler_flags + " -ffp-contract=fast"
+"""Fused multiply-adds across statements too: 15 % off the articulated-body algorithm on one core."""
+
 WORLDS_PER_SHARD = 64
 """A thread is worth waking for at least this many worlds."""
 
@@ -35,6 +38,14 @@ class Strided(NamedTuple):
 ABSENT = Strided(0, 0, 0, 0)
 
 _ARRAY_LAYOUT = struct.Struct("=QQ4i4iHH4x")  # Warp's array argument: data, grad, shape, strides, ndim, flags
+
+
+@cache
+def kernel_module(name: str, real: type) -> Any:
+    """Return the Warp module for the kernels called `name` of one floating-point type: no adjoint code, compiled alone."""
+    module = wp.get_module(f"pullback.{name}.{real.__name__}")
+    module.options.update(enable_backward=False, cpu_compiler_flags=CPU_FLAGS)
+    return module
 
 
 @cache

@@ -17,7 +17,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.robot.joint_kernels import joint_dofs, joint_motion, joint_pose
+from pullback.core.launch import kernel_module
+from pullback.robot.joint_kernels import cross_joint_motion, joint_dofs, joint_motion, joint_pose
 from pullback.robot.rnea_kernels import (
     body_inertia_times,
     inverse_dynamics_vjp,
@@ -28,10 +29,10 @@ from pullback.robot.topology import ARMATURE, BALL, DOF_ROWS, INERTIA_ROWS, PRIS
 from pullback.spatial.arrays import (
     accumulate,
     accumulate33,
+    full_symmetric,
     load3,
     load6,
     load33,
-    load_symmetric,
     store,
     store33,
     upper_triangle,
@@ -39,7 +40,6 @@ from pullback.spatial.arrays import (
 from pullback.spatial.vectors import (
     angular,
     cross_force,
-    cross_motion,
     force_to_parent,
     linear,
     motion_to_child,
@@ -61,16 +61,23 @@ TRANSLATIONAL = wp.constant(33)
 BIAS = wp.constant(39)  # overwritten by u, the force the joint still has to spend
 ROWS = wp.constant(45)
 
+# a one-dof joint keeps U and 1/D in the place of its articulated inertia
+COLUMN = wp.constant(18)
+INVERSE_D = wp.constant(24)
+
 
 @wp.func
-def start_articulated_inertia(inertias: wp.array2d(dtype=Any), i: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Set the articulated inertia of body i to its own rigid inertia."""
-    row = i * ROWS
+def rigid_coupling(inertias: wp.array2d(dtype=Any), i: int, w: int):
+    """Return the coupling block of body i's own rigid inertia."""
+    return skew(load3(inertias, i * INERTIA_ROWS + 1, w))
+
+
+@wp.func
+def rigid_translational(inertias: wp.array2d(dtype=Any), i: int, w: int):
+    """Return the translational block of body i's own rigid inertia."""
     m = inertias[i * INERTIA_ROWS, w]
     zero = m - m
-    store(scratch, row + ROTATIONAL, w, load6(inertias, i * INERTIA_ROWS + 4, w))
-    store33(scratch, row + COUPLING, w, skew(load3(inertias, i * INERTIA_ROWS + 1, w)))
-    store(scratch, row + TRANSLATIONAL, w, wp.vector(m, zero, zero, m, zero, m))
+    return wp.vector(m, zero, zero, m, zero, m)
 
 
 @wp.func
@@ -99,123 +106,145 @@ def add_armature(block: Any, dofs: wp.array2d(dtype=Any), v: int, w: int):
 
 
 @wp.func
-def solve_free(dofs: wp.array2d(dtype=Any), vi: int, i: int, w: int, scratch: wp.array2d(dtype=Any), f: Any):
+def solve_free(J: Any, H: Any, T: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int, f: Any):
     """Return (IA + armature)^-1 f for a free body, by blocks."""
-    row = i * ROWS
-    coupling = load33(scratch, row + COUPLING, w)
-    rotational = add_armature(load_symmetric(scratch, row + ROTATIONAL, w), dofs, vi, w)
-    mobility = wp.inverse(add_armature(load_symmetric(scratch, row + TRANSLATIONAL, w), dofs, vi + 3, w))
-    reduced = wp.inverse(rotational - coupling * mobility * wp.transpose(coupling))
-    x = reduced * (angular(f) - coupling * (mobility * linear(f)))
-    return spatial(x, mobility * (linear(f) - x * coupling))
+    rotational = add_armature(full_symmetric(J), dofs, vi, w)
+    mobility = wp.inverse(add_armature(full_symmetric(T), dofs, vi + 3, w))
+    reduced = wp.inverse(rotational - H * mobility * wp.transpose(H))
+    x = reduced * (angular(f) - H * (mobility * linear(f)))
+    return spatial(x, mobility * (linear(f) - x * H))
 
 
 @wp.func
 def ball_response(J: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int):
     """Return D^-1 of a ball joint with the rotational inertia J."""
-    full = wp.matrix_from_rows(
-        wp.vector(J[0], J[1], J[2]), wp.vector(J[1], J[3], J[4]), wp.vector(J[2], J[4], J[5])
-    )
-    return wp.inverse(add_armature(full, dofs, vi, w))
+    return wp.inverse(add_armature(full_symmetric(J), dofs, vi, w))
 
 
 @wp.func
 def add_inertia_to_parent(
-    R: Any, p: Any, rotational: Any, coupling: Any, translational: Any, parent: int, w: int,
-    scratch: wp.array2d(dtype=Any),
+    topology: Topology, i: int, R: Any, p: Any, rotational: Any, coupling: Any, translational: Any,
+    inertias: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the inertia given by its blocks in a child's frame, X^T I X, to the articulated inertia of the parent."""
+    """Add the inertia given by its blocks in body i's frame, X^T I X, to the articulated inertia of its parent."""
+    parent = topology.parent[i]
     row = parent * ROWS
     T = rotate_symmetric(R, translational)
     H = R * coupling * wp.transpose(R)
     pxT = skew_times_symmetric(p, T)
     # J - G [p]x - (G [p]x)^T with G = H + [p]x T / 2
     J = rotate_symmetric(R, rotational) - times_skew_symmetrized(H + T.dtype(0.5) * pxT, p)
-    accumulate(scratch, row + ROTATIONAL, w, J)
-    accumulate33(scratch, row + COUPLING, w, H + pxT)
-    accumulate(scratch, row + TRANSLATIONAL, w, T)
+    H = H + pxT
+    if topology.reaches_first[i]:
+        store(scratch, row + ROTATIONAL, w, J + load6(inertias, parent * INERTIA_ROWS + 4, w))
+        store33(scratch, row + COUPLING, w, H + rigid_coupling(inertias, parent, w))
+        store(scratch, row + TRANSLATIONAL, w, T + rigid_translational(inertias, parent, w))
+    else:
+        accumulate(scratch, row + ROTATIONAL, w, J)
+        accumulate33(scratch, row + COUPLING, w, H)
+        accumulate(scratch, row + TRANSLATIONAL, w, T)
 
 
 @wp.func
 def hand_to_parent(
-    kind: int, parent: int, vi: int, i: int, w: int, c: Any, force: wp.array2d(dtype=Any),
-    dofs: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    topology: Topology, i: int, moves: bool, c: Any, force: wp.array2d(dtype=Any), inertias: wp.array2d(dtype=Any),
+    dofs: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write u of body i's joint, and hand what its giving way leaves of inertia and bias to the parent: eqs. (1), (2)."""
+    """Write u of body i's joint, and hand what its giving way leaves of inertia and bias to the parent: eqs. (1), (2).
+
+    Unless the robot moves, c is zero and left out.
+    """
+    kind = topology.kind[i]
+    vi = topology.v_start[i]
     row = i * ROWS
-    J = load6(scratch, row + ROTATIONAL, w)
-    H = load33(scratch, row + COUPLING, w)
-    T = load6(scratch, row + TRANSLATIONAL, w)
+    J = load6(inertias, i * INERTIA_ROWS + 4, w)
+    H = rigid_coupling(inertias, i, w)
+    T = rigid_translational(inertias, i, w)
+    if not topology.is_leaf[i]:
+        J = load6(scratch, row + ROTATIONAL, w)
+        H = load33(scratch, row + COUPLING, w)
+        T = load6(scratch, row + TRANSLATIONAL, w)
     bias = load6(scratch, row + BIAS, w)
-    handed = bias + spatial(
-        symmetric_times(J, angular(c)) + H * linear(c), angular(c) * H + symmetric_times(T, linear(c))
-    )
+    handed = bias
+    if moves:
+        handed = bias + articulated_times(J, H, T, c)
     if kind <= PRISMATIC:
         U = joint_column(kind, J, H, T)
-        D = joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w]
+        one = U.dtype(1.0)
+        inverse_D = one / (joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w])
         u = force[vi, w] - joint_component(kind, bias)
+        spent = u
+        if moves:
+            spent = u - wp.dot(U, c)
+        handed = handed + (spent * inverse_D) * U
         scratch[row + BIAS, w] = u
-        handed = handed + ((u - wp.dot(U, c)) / D) * U
+        scratch[row + INVERSE_D, w] = inverse_D
+        store(scratch, row + COLUMN, w, U)
         n = angular(U)
         f = linear(U)
-        n_D = n / D
-        f_D = f / D
-        J = J - symmetric_outer(n, n_D)
+        f_D = inverse_D * f
+        J = J - symmetric_outer(n, inverse_D * n)
         H = H - wp.outer(n, f_D)
         T = T - symmetric_outer(f, f_D)
-    elif kind == BALL:
-        u3 = load3(force, vi, w) - angular(bias)
-        store(scratch, row + BIAS, w, u3)
-        response = ball_response(J, dofs, vi, w)
-        x = response * (u3 + angular(bias) - angular(handed))
-        handed = handed + spatial(symmetric_times(J, x), x * H)
-        square = load_symmetric(scratch, row + ROTATIONAL, w)
-        JD = square * response
-        T = T - upper_triangle(wp.transpose(H) * response * H)
-        H = H - JD * H
-        J = J - upper_triangle(JD * square)
     else:
-        u6 = load6(force, vi, w)
-        store(scratch, row + BIAS, w, u6 - bias)
-        handed = u6
-    if parent >= 0:
+        # these joints need their whole inertia again on the last sweep
+        store(scratch, row + ROTATIONAL, w, J)
+        store33(scratch, row + COUPLING, w, H)
+        store(scratch, row + TRANSLATIONAL, w, T)
+        if kind == BALL:
+            u3 = load3(force, vi, w) - angular(bias)
+            store(scratch, row + BIAS, w, u3)
+            response = ball_response(J, dofs, vi, w)
+            x = response * (u3 + angular(bias) - angular(handed))
+            handed = handed + spatial(symmetric_times(J, x), x * H)
+            square = full_symmetric(J)
+            JD = square * response
+            T = T - upper_triangle(wp.transpose(H) * response * H)
+            H = H - JD * H
+            J = J - upper_triangle(JD * square)
+        else:
+            u6 = load6(force, vi, w)
+            store(scratch, row + BIAS, w, u6 - bias)
+            handed = u6
+    if topology.parent[i] >= 0:
         R = load33(scratch, row + POSE, w)
         p = load3(scratch, row + POSE + 9, w)
-        accumulate(scratch, parent * ROWS + BIAS, w, force_to_parent(R, p, handed))
-        if kind <= BALL:
-            add_inertia_to_parent(R, p, J, H, T, parent, w, scratch)
+        accumulate(scratch, topology.parent[i] * ROWS + BIAS, w, force_to_parent(R, p, handed))
+        if kind > BALL:
+            J = J - J
+            H = H - H
+            T = T - T
+        add_inertia_to_parent(topology, i, R, p, J, H, T, inertias, w, scratch)
 
 
 @wp.func
-def articulated_times(i: int, w: int, scratch: wp.array2d(dtype=Any), x: Any):
-    """Return IA x."""
-    row = i * ROWS
-    H = load33(scratch, row + COUPLING, w)
-    return spatial(
-        load_symmetric(scratch, row + ROTATIONAL, w) * angular(x) + H * linear(x),
-        angular(x) * H + load_symmetric(scratch, row + TRANSLATIONAL, w) * linear(x),
-    )
+def articulated_times(J: Any, H: Any, T: Any, x: Any):
+    """Return IA x for an articulated inertia given by its blocks."""
+    return spatial(symmetric_times(J, angular(x)) + H * linear(x), angular(x) * H + symmetric_times(T, linear(x)))
 
 
 @wp.func
 def respond(
-    kind: int, vi: int, i: int, w: int, a: Any, dofs: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    topology: Topology, i: int, a: Any, dofs: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
     out: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the joint's acceleration for u and the acceleration `a` it is carried with: eq. (3)."""
+    """Write the acceleration of body i's joint for u and the acceleration `a` it is carried with: eq. (3)."""
+    kind = topology.kind[i]
+    vi = topology.v_start[i]
     row = i * ROWS
     if kind <= PRISMATIC:
-        U = joint_column(
-            kind, load6(scratch, row + ROTATIONAL, w), load33(scratch, row + COUPLING, w), load6(scratch, row + TRANSLATIONAL, w)
-        )
-        D = joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w]
-        out[vi, w] = (scratch[row + BIAS, w] - wp.dot(U, a)) / D
-    elif kind == BALL:
-        u3 = load3(scratch, row + BIAS, w) - angular(articulated_times(i, w, scratch, a))
-        store(out, vi, w, ball_response(load6(scratch, row + ROTATIONAL, w), dofs, vi, w) * u3)
+        U = load6(scratch, row + COLUMN, w)
+        out[vi, w] = (scratch[row + BIAS, w] - wp.dot(U, a)) * scratch[row + INVERSE_D, w]
     else:
-        u6 = load6(scratch, row + BIAS, w) - articulated_times(i, w, scratch, a)
-        store(out, vi, w, solve_free(dofs, vi, i, w, scratch, u6))
+        J = load6(scratch, row + ROTATIONAL, w)
+        H = load33(scratch, row + COUPLING, w)
+        T = load6(scratch, row + TRANSLATIONAL, w)
+        Ia = articulated_times(J, H, T, a)
+        if kind == BALL:
+            u3 = load3(scratch, row + BIAS, w) - angular(Ia)
+            store(out, vi, w, ball_response(J, dofs, vi, w) * u3)
+        else:
+            store(out, vi, w, solve_free(J, H, T, dofs, vi, w, load6(scratch, row + BIAS, w) - Ia))
 
 
 @wp.func
@@ -256,30 +285,27 @@ def forward_dynamics(
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + VELOCITY, w, V)
         store(scratch, row + BIAS, w, F)
-        start_articulated_inertia(inertias, i, w, scratch)
         # qdd holds the force that acts on the joint until it is known
         for k in range(joint_dofs(kind)):
             qdd[vi + k, w] = tau[vi + k, w] - joint_friction(dofs, vi + k, qd[vi + k, w], w)
     # articulated inertias, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
-        kind = topology.kind[i]
-        parent = topology.parent[i]
-        vi = topology.v_start[i]
-        c = cross_motion(load6(scratch, i * ROWS + VELOCITY, w), joint_motion(kind, qd, vi, w))
-        hand_to_parent(kind, parent, vi, i, w, c, qdd, dofs, scratch)
+        V = load6(scratch, i * ROWS + VELOCITY, w)
+        c = cross_joint_motion(topology.kind[i], V, qd, topology.v_start[i], w)
+        hand_to_parent(topology, i, True, c, qdd, inertias, dofs, w, scratch)
     # accelerations, root to leaves
     for i in range(topology.nbody):
         kind = topology.kind[i]
         parent = topology.parent[i]
         vi = topology.v_start[i]
         row = i * ROWS
-        c = cross_motion(load6(scratch, row + VELOCITY, w), joint_motion(kind, qd, vi, w))
+        c = cross_joint_motion(kind, load6(scratch, row + VELOCITY, w), qd, vi, w)
         A = world_acceleration(gravity, w)
         if parent >= 0:
             A = load6(scratch, parent * ROWS + VELOCITY, w)
         a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A) + c
-        respond(kind, vi, i, w, a, dofs, scratch, qdd)
+        respond(topology, i, a, dofs, w, scratch, qdd)
         store(scratch, row + VELOCITY, w, a + joint_motion(kind, qdd, vi, w))
 
 
@@ -307,21 +333,18 @@ def solve_mass_matrix(
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + BIAS, w, nothing)
-        start_articulated_inertia(inertias, i, w, scratch)
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
-        vi = topology.v_start[i]
-        hand_to_parent(topology.kind[i], topology.parent[i], vi, i, w, nothing, force, dofs, scratch)
+        hand_to_parent(topology, i, False, nothing, force, inertias, dofs, w, scratch)
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
         row = i * ROWS
         a = nothing
         if parent >= 0:
             A = load6(scratch, parent * ROWS + VELOCITY, w)
             a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A)
-        respond(kind, topology.v_start[i], i, w, a, dofs, scratch, x)
-        store(scratch, row + VELOCITY, w, a + joint_motion(kind, x, topology.v_start[i], w))
+        respond(topology, i, a, dofs, w, scratch, x)
+        store(scratch, row + VELOCITY, w, a + joint_motion(topology.kind[i], x, topology.v_start[i], w))
 
 
 @cache
@@ -329,7 +352,7 @@ def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=f"pullback.aba.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("aba", real))
     def forward(
         topology: Topology, q: a, qd: a, tau: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
         qdd: a, scratch: a,
@@ -337,7 +360,7 @@ def kernels(real: type):
         w = wp.tid()
         forward_dynamics(topology, q, qd, tau, external, gravity, placements, inertias, dofs, w, qdd, scratch)
 
-    @wp.kernel(module=f"pullback.aba_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("aba_vjp", real))
     def vjp(
         topology: Topology, q: a, qd: a, tau: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
         qdd: a, adj_qdd: a,

@@ -12,6 +12,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.launch import kernel_module
 from pullback.robot.joint_kernels import (
     joint_coordinates_vjp,
     joint_dofs,
@@ -21,14 +22,16 @@ from pullback.robot.joint_kernels import (
 )
 from pullback.robot.rnea_kernels import body_inertia_times
 from pullback.robot.topology import ARMATURE, DOF_ROWS, INERTIA_ROWS, PRISMATIC, REVOLUTE, Topology
-from pullback.spatial.arrays import accumulate, load3, load6, load33, load_symmetric, store, store33, upper_triangle
+from pullback.spatial.arrays import accumulate, load3, load6, load33, store, store33
 from pullback.spatial.vectors import (
     cross_force,
     force_to_parent,
     inertia_times,
     inertia_vjp,
     motion_to_child,
+    rotate_symmetric,
     skew,
+    times_skew_symmetrized,
 )
 
 # rows of scratch a body
@@ -63,15 +66,14 @@ def add_composite_to_parent(i: int, parent: int, w: int, scratch: wp.array2d(dty
     p = load3(scratch, row + POSE + 9, w)
     m = scratch[row + COMPOSITE, w]
     h = R * load3(scratch, row + COMPOSITE + 1, w)
-    px = skew(p)
-    hx = skew(h)
-    # J - hx px - px hx - m px px, then h + m p
-    J = R * load_symmetric(scratch, row + COMPOSITE + 4, w) * wp.transpose(R) - hx * px - px * hx - m * (px * px)
+    # J - G [p]x - (G [p]x)^T with G = [h]x + m [p]x / 2
+    half = m * p.dtype(0.5)
+    J = rotate_symmetric(R, load6(scratch, row + COMPOSITE + 4, w)) - times_skew_symmetrized(skew(h + half * p), p)
     h = h + m * p
     row = parent * ROWS + COMPOSITE
     scratch[row, w] = scratch[row, w] + m
     accumulate(scratch, row + 1, w, h)
-    accumulate(scratch, row + 4, w, upper_triangle(J))
+    accumulate(scratch, row + 4, w, J)
 
 
 @wp.func
@@ -110,7 +112,7 @@ def mass_matrix(
             axis = wp.vector(zero, zero, zero, zero, zero, zero)
             axis[dof_axis(kind, j)] = one
             v = topology.v_start[i] + j
-            F = inertia_times(scratch[row, w], load3(scratch, row + 1, w), load_symmetric(scratch, row + 4, w), axis)
+            F = inertia_times(scratch[row, w], load3(scratch, row + 1, w), load6(scratch, row + 4, w), axis)
             # the force this dof's acceleration needs, felt by its own joint and by every joint inboard of it
             ancestor = i
             while ancestor >= 0:
@@ -193,12 +195,12 @@ def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=f"pullback.crba.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("crba", real))
     def forward(topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, scratch: a):
         w = wp.tid()
         mass_matrix(topology, q, placements, inertias, dofs, w, M, scratch)
 
-    @wp.kernel(module=f"pullback.crba_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("crba_vjp", real))
     def vjp(
         topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, adj_M: a,
         adj_q: a, adj_placements: a, adj_inertias: a, adj_dofs: a, scratch: a, y: a, z: a,

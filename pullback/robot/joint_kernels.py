@@ -12,6 +12,7 @@ from pullback.robot.topology import BALL, PLACEMENT_ROWS, PRISMATIC, REVOLUTE
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33
 from pullback.spatial.vectors import (
     angular,
+    cross_motion,
     force_to_parent,
     linear,
     rotation_about_z,
@@ -50,18 +51,29 @@ def joint_pose(
 def joint_motion(kind: int, rates: wp.array2d(dtype=Any), vi: int, w: int):
     """Return S r, the motion of the body against its parent under the joint rates r from row vi on."""
     zero = rates.dtype(0.0)
-    motion = wp.vector(zero, zero, zero, zero, zero, zero)
-    if kind == REVOLUTE:
-        motion[2] = rates[vi, w]
-    elif kind == PRISMATIC:
-        motion[5] = rates[vi, w]
+    r = rates[vi, w]
+    # whole vectors: writing single components of one is slow on a CPU
+    motion = wp.vector(zero, zero, r, zero, zero, zero)
+    if kind == PRISMATIC:
+        motion = wp.vector(zero, zero, zero, zero, zero, r)
     elif kind == BALL:
-        motion[0] = rates[vi, w]
-        motion[1] = rates[vi + 1, w]
-        motion[2] = rates[vi + 2, w]
-    else:
+        motion = wp.vector(r, rates[vi + 1, w], rates[vi + 2, w], zero, zero, zero)
+    elif kind > BALL:
         motion = load6(rates, vi, w)
     return motion
+
+
+@wp.func
+def cross_joint_motion(kind: int, V: Any, rates: wp.array2d(dtype=Any), vi: int, w: int):
+    """Return V x S r, without the products that are zero for one-dof joints."""
+    zero = V.dtype(0.0)
+    r = rates[vi, w]
+    product = wp.vector(r * V[1], -r * V[0], zero, r * V[4], -r * V[3], zero)
+    if kind == PRISMATIC:
+        product = wp.vector(zero, zero, zero, r * V[1], -r * V[0], zero)
+    elif kind > PRISMATIC:
+        product = cross_motion(V, joint_motion(kind, rates, vi, w))
+    return product
 
 
 @wp.func

@@ -9,6 +9,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.launch import kernel_module
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_dofs, joint_pose, placement_vjp
 from pullback.robot.topology import PLACEMENT_ROWS, PRISMATIC, REVOLUTE, Topology
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33, store, store33
@@ -145,7 +146,7 @@ def pose_kernels(real: type):
     """Return the kernels of the frames' poses: 7 rows a frame, position then quaternion xyzw."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=f"pullback.poses.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("poses", real))
     def forward(topology: Topology, q: a, placements: a, frames: a, poses: a, scratch: a):
         w = wp.tid()
         body_poses(topology, q, placements, w, scratch)
@@ -154,7 +155,7 @@ def pose_kernels(real: type):
             store(poses, k * FRAME_OUT, w, p)
             store(poses, k * FRAME_OUT + 3, w, quaternion_from_rotation(R))
 
-    @wp.kernel(module=f"pullback.poses_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("poses_vjp", real))
     def vjp(
         topology: Topology, q: a, placements: a, frames: a, poses: a, adj_poses: a,
         adj_q: a, adj_placements: a, adj_frames: a, scratch: a,
@@ -177,7 +178,7 @@ def jacobian_kernels(real: type):
     """Return the kernels of one frame's Jacobian: 6 rows of nv, linear then angular, in world axes at its origin."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=f"pullback.jacobian.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("jacobian", real))
     def forward(topology: Topology, q: a, placements: a, frames: a, jacobian: a, scratch: a):
         w = wp.tid()
         nv = topology.nv
@@ -196,7 +197,7 @@ def jacobian_kernels(real: type):
                     jacobian[r * nv + v, w] = column[r]
                     jacobian[(r + 3) * nv + v, w] = S[r]
 
-    @wp.kernel(module=f"pullback.jacobian_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("jacobian_vjp", real))
     def vjp(
         topology: Topology, q: a, placements: a, frames: a, jacobian: a, adj_jacobian: a,
         adj_q: a, adj_placements: a, adj_frames: a, scratch: a,

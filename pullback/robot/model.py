@@ -220,10 +220,7 @@ class RobotModel(LearnableLinks):
     def compute_lagrangian_inertia_matrix(self, q: Tensor) -> Tensor:
         """Return the mass matrix [kg·m², kg·m, kg] (*batch, nv, nv), armature included."""
         batch, (q,) = self._flatten(q=(q, self.nq))
-        states = {"q": q}
-        kinematics = self._for_batch(self.kinematics(states), batch)
-        inertias = self._for_batch(self.inertias(kinematics, states), batch)
-        dofs = self._for_batch(self.dofs(states, damping=False, friction=False), batch)
+        kinematics, inertias, dofs = self._rows(batch, {"q": q})
         out = self._programs.mass_matrix()(self._coordinates(q), kinematics.placements, inertias, dofs)
         mass = out.unflatten(-1, (self.model.nv_all, self.model.nv_all))
         if self.model.coupling is not None:
@@ -366,14 +363,26 @@ class RobotModel(LearnableLinks):
         wrenches: list[Tensor],
     ) -> tuple[Tensor | None, ...]:
         """Return what both dynamics take besides the motion: external forces, gravity and parameters."""
-        states = {"q": q, "qd": qd}
-        kinematics = self._for_batch(self.kinematics(states), batch)
-        inertias = self._for_batch(self.inertias(kinematics, states), batch)
-        dofs = self._for_batch(self.dofs(states, damping=use_damping, friction=use_friction), batch)
+        kinematics, inertias, dofs = self._rows(batch, {"q": q, "qd": qd}, damping=use_damping, friction=use_friction)
         field = self._gravity(gravity if include_gravity else (0.0, 0.0, 0.0))
         field = field[None] if field.ndim == 1 else field.expand(*batch, 3).reshape(-1, 3)
         forces = self._body_forces(q, kinematics, list(external_forces or {}), wrenches) if wrenches else None
         return forces, field, kinematics.placements, inertias, dofs
+
+    def _rows(
+        self, batch: torch.Size, states: Mapping[str, Tensor | None], *, damping: bool = False, friction: bool = False
+    ) -> tuple[Kinematics, Tensor, Tensor]:
+        """Return all parameters as kernels read them, for this batch."""
+        if not self.learned:
+            return self._cached(("rows", damping, friction), lambda: self._make_rows(batch, states, damping, friction))
+        return self._make_rows(batch, states, damping, friction)
+
+    def _make_rows(
+        self, batch: torch.Size, states: Mapping[str, Tensor | None], damping: bool, friction: bool
+    ) -> tuple[Kinematics, Tensor, Tensor]:
+        kinematics = self._for_batch(self.kinematics(states), batch)
+        inertias = self._for_batch(self.inertias(kinematics, states), batch)
+        return kinematics, inertias, self._for_batch(self.dofs(states, damping=damping, friction=friction), batch)
 
     def _body_forces(self, q: Tensor, kinematics: Kinematics, names: list[str], wrenches: list[Tensor]) -> Tensor:
         """Bring wrenches on links, in world axes, to the bodies' frames: (B, nbody * 6)."""

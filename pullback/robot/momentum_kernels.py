@@ -9,6 +9,7 @@ from functools import cache
 
 import warp as wp
 
+from pullback.core.launch import kernel_module
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_force, joint_motion, joint_pose, placement_vjp
 from pullback.robot.rnea_kernels import body_inertia_times
 from pullback.robot.topology import INERTIA_ROWS, Topology
@@ -41,7 +42,7 @@ def kernels(real: type):
     vec3 = wp.types.vector(3, real)
     vec6 = wp.types.vector(6, real)
 
-    @wp.kernel(module=f"pullback.momentum.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("momentum", real))
     def forward(topology: Topology, q: a, qd: a, placements: a, inertias: a, totals: a, scratch: a):
         w = wp.tid()
         kinetic = real(0.0)
@@ -83,7 +84,7 @@ def kernels(real: type):
                 accumulate(totals, 6, w, moment)
         totals[9, w] = kinetic
 
-    @wp.kernel(module=f"pullback.momentum_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("momentum_vjp", real))
     def vjp(
         topology: Topology, q: a, qd: a, placements: a, inertias: a, totals: a, adj_totals: a,
         adj_q: a, adj_qd: a, adj_placements: a, adj_inertias: a, scratch: a,

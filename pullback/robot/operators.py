@@ -18,10 +18,10 @@ KIND = {"revolute": REVOLUTE, "prismatic": PRISMATIC, "ball": BALL, "free": FREE
 MOTION = ("external_forces", "gravity", "placements", "inertias", "dofs")
 POSES = Operator("forward kinematics", ("q", "placements", "frames"), kinematics_kernels.pose_kernels)
 JACOBIAN = Operator("the Jacobian", ("q", "placements", "frames"), kinematics_kernels.jacobian_kernels)
-INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd", *MOTION), rnea_kernels.kernels, checked=5)
-FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "tau", *MOTION), aba_kernels.kernels, checked=5)
+INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd", *MOTION), rnea_kernels.kernels)
+FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "tau", *MOTION), aba_kernels.kernels)
 MASS_MATRIX = Operator("the mass matrix", ("q", "placements", "inertias", "dofs"), crba_kernels.kernels)
-MOMENTUM = Operator("momentum", ("q", "qd", "placements", "inertias"), momentum_kernels.kernels, checked=2)
+MOMENTUM = Operator("momentum", ("q", "qd", "placements", "inertias"), momentum_kernels.kernels)
 
 
 class Programs:
@@ -91,13 +91,16 @@ def make_topology(model: Model, links: tuple[int, ...], device: str) -> Any:
         while body != WORLD:
             path.add(body)
             body = model.bodies[body].parent
+    parents = [b.parent for b in model.bodies]
     topology = Topology()
     topology.nbody = len(model.bodies)
     topology.nv = model.nv_all
-    topology.parent = integers([b.parent for b in model.bodies])
+    topology.parent = integers(parents)
     topology.kind = integers([int(KIND[b.kind]) for b in model.bodies])
     topology.q_start = integers([b.q_start for b in model.bodies])
     topology.v_start = integers([b.v_start for b in model.bodies])
+    topology.is_leaf = integers([int(i not in parents) for i in range(len(parents))])
+    topology.reaches_first = integers([int(p not in parents[i + 1 :]) for i, p in enumerate(parents)])
     topology.nframe = len(frame_body)
     topology.frame_body = integers(frame_body)
     topology.npath = len(path)

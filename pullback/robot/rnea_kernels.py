@@ -13,7 +13,9 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.launch import kernel_module
 from pullback.robot.joint_kernels import (
+    cross_joint_motion,
     joint_coordinates_vjp,
     joint_force,
     joint_motion,
@@ -21,7 +23,7 @@ from pullback.robot.joint_kernels import (
     placement_vjp,
 )
 from pullback.robot.topology import ARMATURE, DAMPING, DOF_ROWS, FRICTION, INERTIA_ROWS, Topology
-from pullback.spatial.arrays import accumulate, load3, load6, load33, load_symmetric, store, store33
+from pullback.spatial.arrays import accumulate, load3, load6, load33, store, store33
 from pullback.spatial.vectors import (
     cross_force,
     cross_motion,
@@ -58,7 +60,7 @@ def world_acceleration(gravity: wp.array2d(dtype=Any), w: int):
 def body_inertia_times(inertias: wp.array2d(dtype=Any), i: int, w: int, x: Any):
     """Return I x for the rigid inertia of body i."""
     row = i * INERTIA_ROWS
-    return inertia_times(inertias[row, w], load3(inertias, row + 1, w), load_symmetric(inertias, row + 4, w), x)
+    return inertia_times(inertias[row, w], load3(inertias, row + 1, w), load6(inertias, row + 4, w), x)
 
 
 @wp.func
@@ -93,9 +95,8 @@ def inverse_dynamics(
         if parent >= 0:
             V = load6(scratch, parent * ROWS + VELOCITY, w)
             A = load6(scratch, parent * ROWS + ACCELERATION, w)
-        rate = joint_motion(kind, qd, vi, w)
-        V = motion_to_child(R, p, V) + rate  # eq. (1)
-        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_motion(V, rate)  # eq. (2)
+        V = motion_to_child(R, p, V) + joint_motion(kind, qd, vi, w)  # eq. (1)
+        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_joint_motion(kind, V, qd, vi, w)  # (2)
         F = body_inertia_times(inertias, i, w, A) + cross_force(V, body_inertia_times(inertias, i, w, V))  # eq. (3)
         if external:
             F = F - load6(external, 6 * i, w)
@@ -182,9 +183,8 @@ def inverse_dynamics_vjp(
             V = load6(scratch, parent * VJP_ROWS + VELOCITY, w)
             A = load6(scratch, parent * VJP_ROWS + ACCELERATION, w)
             W = load6(scratch, parent * VJP_ROWS + VIRTUAL, w)
-        rate = joint_motion(kind, qd, vi, w)
-        V = motion_to_child(R, p, V) + rate
-        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_motion(V, rate)
+        V = motion_to_child(R, p, V) + joint_motion(kind, qd, vi, w)
+        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_joint_motion(kind, V, qd, vi, w)
         W = motion_to_child(R, p, W) + joint_motion(kind, adj_tau, vi, w)
         # what body i alone contributes to the cotangents, eqs. (6) to (8)
         momentum = body_inertia_times(inertias, i, w, V)
@@ -224,7 +224,8 @@ def inverse_dynamics_vjp(
             joint_force(kind, adj_A, adj_qdd, vi, w)
         # the parts of V, A and W that came through X give the cotangent of the pose, eq. (12)
         XV = V - rate
-        XA = load6(scratch, row + ACCELERATION, w) - joint_motion(kind, qdd, vi, w) - cross_motion(V, rate)
+        XA = load6(scratch, row + ACCELERATION, w) - joint_motion(kind, qdd, vi, w)
+        XA = XA - cross_joint_motion(kind, V, qd, vi, w)
         XW = load6(scratch, row + VIRTUAL, w) - joint_motion(kind, adj_tau, vi, w)
         adj_pose = -(cross_force(XV, adj_V) + cross_force(XA, adj_A) + cross_force(XW, adj_W))
         if adj_q:
@@ -257,7 +258,7 @@ def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=f"pullback.rnea.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("rnea", real))
     def forward(
         topology: Topology, q: a, qd: a, qdd: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
         tau: a, scratch: a,
@@ -265,7 +266,7 @@ def kernels(real: type):
         w = wp.tid()
         inverse_dynamics(topology, q, qd, qdd, external, gravity, placements, inertias, dofs, w, tau, scratch)
 
-    @wp.kernel(module=f"pullback.rnea_vjp.{real.__name__}", enable_backward=False)
+    @wp.kernel(module=kernel_module("rnea_vjp", real))
     def vjp(
         topology: Topology, q: a, qd: a, qdd: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
         tau: a, adj_tau: a,

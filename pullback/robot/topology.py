@@ -33,6 +33,8 @@ class Topology:
     kind: wp.array(dtype=wp.int32)
     q_start: wp.array(dtype=wp.int32)
     v_start: wp.array(dtype=wp.int32)
+    is_leaf: wp.array(dtype=wp.int32)  # 1: no body hangs on it
+    reaches_first: wp.array(dtype=wp.int32)  # 1: the first of its parent's children when bodies are walked backwards
     nframe: int
     frame_body: wp.array(dtype=wp.int32)  # -1: the world
     npath: int

@@ -58,10 +58,10 @@ def force_to_parent(R: Any, p: Any, f: Any):
 
 @wp.func
 def inertia_times(m: Any, h: Any, rotational: Any, x: Any):
-    """Return the momentum I x of a rigid inertia."""
+    """Return the momentum I x of a rigid inertia, its rotational part given as xx, xy, xz, yy, yz, zz."""
     w = angular(x)
     v = linear(x)
-    return spatial(rotational * w + wp.cross(h, v), m * v - wp.cross(h, w))
+    return spatial(symmetric_times(rotational, w) + wp.cross(h, v), m * v - wp.cross(h, w))
 
 
 @wp.func

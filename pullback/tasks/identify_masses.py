@@ -1,0 +1,260 @@
+"""Find the masses of a robot's links from its motion.
+
+The links start with wrong masses. A true robot is moved, what a sensor would see of it is recorded with noise, and the
+masses are moved down the gradient of the prediction error until both robots answer alike. Some masses cannot be found
+whatever the optimiser does: that of a link that never moves, or that turns about its own centre. The report says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
+from pullback.robot.export import export_urdf
+from pullback.robot.load import load
+from pullback.robot.model import RobotModel
+from pullback.robot.parametrizations import PositiveScalar
+
+Tensor = torch.Tensor
+
+# the optimiser is done when this many epochs lower the loss by this share of it, or less
+PATIENCE = 5
+STANDSTILL = 1e-9
+# relative change of a mass for differences; an answer of the data below this, in standard deviations, is none
+DIFFERENCE = 1e-4
+NO_EFFECT = 1e-9
+# a standard error above this share of the mass means that the data hardly tells it
+WEAK = 0.1
+
+
+@dataclass
+class Options:
+    """How to find the masses of a robot's links from its motion."""
+
+    robot: str = "iiwa7"
+    """A robot that ships with Pullback, or the path of a .urdf or .xml file."""
+    motion: Literal["sine", "torque"] = "sine"
+    """Prescribe sine motions and measure torques, or prescribe random torques and measure accelerations."""
+    samples: int = 2000
+    """States to learn from."""
+    dt: float = 0.01
+    """Time between two states [s]."""
+    noise: float = 0.01
+    """Noise of the measurement, as a share of its standard deviation."""
+    wrong_by: float = 2.0
+    """Masses start wrong by a random factor between its inverse and this."""
+    epochs: int = 100
+    """Most steps of the optimiser (L-BFGS), each over all samples."""
+    seed: int = 0
+    """Seed of the start, the motion and the noise."""
+    out: Path = Path("out")
+    """Folder for the picture and the learned robot."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class Identified:
+    """What was found: link by link the masses [kg] and their standard errors, and the losses on the way."""
+
+    links: list[str]
+    true: Tensor
+    start: Tensor
+    learned: Tensor
+    standard_error: Tensor
+    losses: list[float] = field(default_factory=list)
+    interrupted: bool = False
+    picture: Path | None = None
+    urdf: Path | None = None
+
+    @property
+    def error(self) -> Tensor:
+        """Relative error of the learned masses."""
+        return (self.learned / self.true - 1.0).abs()
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Relative standard error of the learned masses."""
+        return self.standard_error / self.learned
+
+
+def run(options: Options) -> Identified:
+    """Learn the masses, print the table, draw the picture, and write the learned robot."""
+    console = Console()
+    generator = torch.Generator().manual_seed(options.seed)
+    truth = load(options.robot, dtype=torch.float64, device=options.device)
+    make = sine_motion if options.motion == "sine" else random_torque_motion
+    data = make(truth, samples=options.samples, dt=options.dt, noise=options.noise, generator=generator)
+    links = [link.name for link in truth.model.links if link.mass > 0.0]
+    true = torch.stack([truth.get_link_param(name, "mass") for name in links])
+    factor = options.wrong_by ** (2.0 * torch.rand(len(links), dtype=torch.float64, generator=generator) - 1.0)
+    start = true * factor.to(true)
+
+    robot = load(options.robot, dtype=torch.float64, device=options.device)
+    for name, mass in zip(links, start):
+        robot.make_link_param_learnable(name, "mass", PositiveScalar(mass))
+    target = data.tau if options.motion == "sine" else data.qdd
+    loss_of = NMSELoss(target.var(0))
+
+    losses, interrupted = learn(robot, lambda: loss_of(predict(robot, data, options.motion), target), options, console)
+    learned = masses(robot, links)
+    errors = standard_error(robot, links, data, options.motion)
+    found = Identified(links, true, start, learned, errors, losses, interrupted)
+    report(found, console)
+    found.picture = draw(found, options.out / "identify_masses.png")
+    found.urdf = export_urdf(robot, options.out / "identify_masses.urdf")
+    console.print(f"picture: {found.picture}\nlearned robot: {found.urdf}")
+    return found
+
+
+def predict(robot: RobotModel, data: MotionData, motion: str) -> Tensor:
+    """Return what the robot says about the quantity that was measured, (samples, nv)."""
+    if motion == "sine":
+        return robot.compute_inverse_dynamics(data.q, data.qd, data.qdd)
+    return robot.compute_forward_dynamics(data.q, data.qd, data.tau)
+
+
+def learn(
+    robot: RobotModel, loss_of: Callable[[], Tensor], options: Options, console: Console
+) -> tuple[list[float], bool]:
+    """Descend with L-BFGS; return the losses, and whether the user stopped it. The best values stay in the robot."""
+    # one iteration a call, so that the bar moves; each may search along its line
+    optimizer = torch.optim.LBFGS(
+        robot.parameters(),
+        max_iter=1,
+        max_eval=30,
+        history_size=20,
+        tolerance_grad=1e-12,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        return loss
+
+    losses: list[float] = []
+    best = deepcopy(robot.state_dict())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("loss {task.fields[loss]:.3e}"))
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+            bar = progress.add_task("learning masses", total=options.epochs, loss=float("nan"))
+            while len(losses) < options.epochs and not converged(losses):
+                before = deepcopy(robot.state_dict())
+                losses.append(optimizer.step(closure).item())
+                best = before if losses[-1] == min(losses) else best
+                progress.update(bar, advance=1, loss=losses[-1])
+            progress.update(bar, completed=options.epochs)
+    except KeyboardInterrupt:
+        console.print(f"[yellow]stopped after {len(losses)} epochs; this is what was reached[/]")
+        robot.load_state_dict(best)
+        return losses, True
+    robot.load_state_dict(best)
+    return losses, False
+
+
+def converged(losses: list[float]) -> bool:
+    """Tell whether the last epochs changed nothing."""
+    return len(losses) > PATIENCE and losses[-1 - PATIENCE] - losses[-1] <= STANDSTILL * losses[-1]
+
+
+@torch.no_grad()
+def masses(robot: RobotModel, links: list[str]) -> Tensor:
+    """Return the present masses [kg] of some links."""
+    return torch.stack([robot.get_link_param(name, "mass") for name in links])
+
+
+@torch.no_grad()
+def standard_error(robot: RobotModel, links: list[str], data: MotionData, motion: str) -> Tensor:
+    """Return the standard error [kg] of each mass, as the residual r implies it; infinite where it has no effect.
+
+    With J the derivative of the prediction by the logarithms of the masses, everything in standard deviations of the
+    data, the covariance of a least-squares estimate is (Jᵀ J)⁻¹ rᵀ r / (rows - columns).
+    """
+    target = data.tau if motion == "sine" else data.qdd
+    present = masses(robot, links)
+    probe = deepcopy(robot)
+    columns = []
+    for name, mass in zip(links, present):
+        sides = []
+        for step in (DIFFERENCE, -DIFFERENCE):
+            probe.set_link_param(name, "mass", mass * (1.0 + step))
+            sides.append(predict(probe, data, motion))
+        probe.set_link_param(name, "mass", mass)
+        columns.append(((sides[0] - sides[1]) / (2.0 * DIFFERENCE * target.std(0))).flatten())
+    J = torch.stack(columns, -1)
+    r = ((predict(robot, data, motion) - target) / target.std(0)).flatten()
+    eigenvalues, vectors = torch.linalg.eigh(J.mT @ J)
+    # what the data cannot see has eigenvalue zero: a huge error, not a division by zero
+    inverse = 1.0 / eigenvalues.clamp(min=1e-14 * eigenvalues.max())
+    covariance = vectors.square() @ inverse * r.square().sum() / max(1, len(r) - len(links))
+    has_effect = J.square().mean(0).sqrt() > NO_EFFECT
+    return torch.where(has_effect, present * covariance.sqrt(), float("inf"))
+
+
+def report(found: Identified, console: Console) -> None:
+    """Print one row a link, and say which masses the data cannot tell."""
+    table = Table(title=f"masses in kg after {len(found.losses)} epochs")
+    for header in ("link", "true", "start", "learned", "error", "std. error", ""):
+        table.add_column(header, justify="left" if header in ("link", "") else "right")
+    rows = zip(found.links, found.true, found.start, found.learned, found.error, found.uncertainty)
+    for name, true, start, learned, error, uncertainty in rows:
+        note = remark(uncertainty.item())
+        spread = "" if note == "no effect" else f"±{uncertainty.item():.2%}"
+        numbers = (f"{x.item():.4g}" for x in (true, start, learned))
+        table.add_row(name, *numbers, f"{error.item():.2%}", spread, note, style="dim" if note else None)
+    console.print(table)
+    notes = {remark(x) for x in found.uncertainty.tolist()}
+    if "no effect" in notes:
+        console.print("no effect: this mass changes nothing that was measured, so no data of this kind can tell it")
+    if "weak" in notes:
+        console.print(
+            f"weak: the noise leaves it uncertain by more than {WEAK:.0%}; more samples or other motions help"
+        )
+    if found.losses:
+        console.print(f"loss: {found.losses[0]:.3e} at the start, {min(found.losses):.3e} at its best")
+
+
+def remark(uncertainty: float) -> str:
+    """Say why a mass with this relative standard error need not be right."""
+    if uncertainty == float("inf"):
+        return "no effect"
+    return "weak" if uncertainty > WEAK else ""
+
+
+def draw(found: Identified, path: Path) -> Path:
+    """Draw the loss along the way and the error of each mass before and after; return the picture's path."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.semilogy(range(1, len(found.losses) + 1), found.losses, color="tab:blue")
+    left.set(title="normalised prediction error", xlabel="epoch", ylabel="loss [variance of the data]")
+    left.grid(alpha=0.3)
+    place = torch.arange(len(found.links)).numpy()
+    before = 100.0 * (found.start / found.true - 1.0).abs().cpu()
+    after = 100.0 * found.error.cpu().clamp(min=1e-6)
+    unseen = found.uncertainty.cpu() > WEAK
+    right.bar(place - 0.2, before, 0.4, color="lightgray", label="at the start")
+    right.bar(place[~unseen] + 0.2, after[~unseen], 0.4, color="tab:blue", label="learned")
+    if bool(unseen.any()):
+        style = {"color": "white", "edgecolor": "tab:red", "hatch": "///"}
+        right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="the data hardly tells", **style)
+    right.set(title="error of each mass", ylabel="error [%]", yscale="log")
+    right.set_xticks(place, found.links, rotation=45, ha="right", fontsize=8)
+    right.grid(alpha=0.3, axis="y")
+    right.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
