@@ -3,6 +3,7 @@
 from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
+from pullback.robot.ik import IKResult, inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import (
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DescriptionError",
     "DescriptionWarning",
+    "IKResult",
     "MotionData",
     "NMSELoss",
     "PhysicalInertia",
@@ -27,6 +29,7 @@ __all__ = [
     "SymmetricPositiveDefinite",
     "UnconstrainedTensor",
     "export_urdf",
+    "inverse_kinematics",
     "load",
     "random_torque_motion",
     "sine_motion",

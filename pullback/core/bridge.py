@@ -100,7 +100,7 @@ class Program:
         return self._launchers[key]
 
     def _refuse(self, inputs: Sequence[Tensor | None]) -> None:
-        """Raise if an input is not finite, and say which; on a GPU looking would stall the device, so there none does."""
+        """Raise if an input is not finite, and say which; only on a CPU, for looking would stall a GPU."""
         for name, x in zip(self.operator.inputs, inputs):
             bad = [] if x is None else (~torch.isfinite(x)).nonzero().tolist()
             if x is not None and bad:

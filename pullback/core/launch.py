@@ -1,12 +1,12 @@
-"""Launching a kernel over worlds: recorded launches, raw array arguments, contiguous shards of worlds on CPU threads."""
+"""Launching kernels over worlds: recorded launches, raw array arguments, contiguous shards of worlds on CPU threads."""
 
 from __future__ import annotations
 
 import struct
 import threading
-from ctypes import sizeof
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import sizeof
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import warp as wp
 
 wp.config.log_level = wp.LOG_WARNING
 
-CPU_FLAGS = wp.config.cpu_compiler_flags + " -ffp-contract=fast"
+CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast"
 """Fused multiply-adds across statements too: 15 % off the articulated-body algorithm on one core."""
 
 WORLDS_PER_SHARD = 64
@@ -24,8 +24,8 @@ WORLDS_PER_SHARD = 64
 class Strided(NamedTuple):
     """An array as kernels index it, [row, world]: address and byte strides; address 0 is an absent array.
 
-    Rows that all worlds share have `world_stride` 0. `shard_stride` gives every shard of worlds rows of its own: scratch,
-    and cotangents of what the worlds share.
+    Rows that all worlds share have `world_stride` 0. `shard_stride` gives every shard of worlds rows of its own:
+    scratch, and cotangents of what the worlds share.
     """
 
     address: int
@@ -37,12 +37,14 @@ class Strided(NamedTuple):
 
 ABSENT = Strided(0, 0, 0, 0)
 
+_RECORDING = threading.Lock()
+
 _ARRAY_LAYOUT = struct.Struct("=QQ4i4iHH4x")  # Warp's array argument: data, grad, shape, strides, ndim, flags
 
 
 @cache
 def kernel_module(name: str, real: type) -> Any:
-    """Return the Warp module for the kernels called `name` of one floating-point type: no adjoint code, compiled alone."""
+    """Return the Warp module of the kernels called `name` for one floating-point type, without adjoint code."""
     module = wp.get_module(f"pullback.{name}.{real.__name__}")
     module.options.update(enable_backward=False, cpu_compiler_flags=CPU_FLAGS)
     return module
@@ -99,7 +101,9 @@ class Launcher:
     def _record(self, arrays: int, count: int) -> Any:
         """Record a launch with absent arrays, whose arguments are then overwritten in place."""
         inputs = [self.constants, *([None] * arrays)]
-        command = wp.launch(self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True)
+        # the first launch of a kernel loads its module, which two threads must not do at once
+        with _RECORDING:
+            command: Any = wp.launch(self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True)
         for index, argument in enumerate(command.params[2:], 1):
             if sizeof(argument) != _ARRAY_LAYOUT.size:
                 raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")

@@ -49,8 +49,8 @@ class Model:
     """A robot ready for kernels: bodies with parents first, and for each link its body and its fixed ancestors.
 
     `nq`, `nv` count the coordinates a user gives; `nq_all`, `nv_all` those of the bodies, more where joints mimic.
-    `link_joint[l]` is the joint above link l (None for the root) and `link_parent[l]` the link above it (-1 for the root);
-    links are numbered with parents first.
+    `link_joint[l]` is the joint above link l, `link_parent[l]` the link above it; None and -1 for the root. Links are
+    numbered with parents first.
     """
 
     tree: Tree
@@ -104,7 +104,8 @@ def compile_tree(tree: Tree, base: str | None = None) -> Model:
         kind: Kind = KIND[joint.type]  # type: ignore[assignment]
         if kind == "free" and inboard != WORLD and joint.armature:
             raise DescriptionError(
-                f"joint {joint.name!r} in {tree.source}: a floating joint on a moving link cannot have armature; leave it out"
+                f"joint {joint.name!r} in {tree.source}: a floating joint on a moving link cannot have armature; "
+                f"leave it out"
             )
         link_body.append(len(bodies))
         bodies.append(Body(joint, kind, inboard, nq, nv, align_z(joint.axis) if nv_of(kind) == 1 else np.eye(3)))

@@ -180,12 +180,13 @@ def hand_to_parent(
         scratch[row + BIAS, w] = u
         scratch[row + INVERSE_D, w] = inverse_D
         store(scratch, row + COLUMN, w, U)
-        n = angular(U)
-        f = linear(U)
-        f_D = inverse_D * f
-        J = J - symmetric_outer(n, inverse_D * n)
-        H = H - wp.outer(n, f_D)
-        T = T - symmetric_outer(f, f_D)
+        if topology.parent[i] >= 0:
+            n = angular(U)
+            f = linear(U)
+            f_D = inverse_D * f
+            J = J - symmetric_outer(n, inverse_D * n)
+            H = H - wp.outer(n, f_D)
+            T = T - symmetric_outer(f, f_D)
     else:
         # these joints need their whole inertia again on the last sweep
         store(scratch, row + ROTATIONAL, w, J)

@@ -109,7 +109,7 @@ def sine_motion(
     *,
     samples: int,
     dt: float = 1 / 250,
-    frequency: float = 1.0,
+    frequency: float = 0.5,
     amplitude: float = 1.0,
     batch: int | None = None,
     noise: float = 0.0,

@@ -82,7 +82,7 @@ class LearnableLinks(nn.Module):
         """Let `parametrization()` be the parameter of a link from now on; its weights join `self.parameters()`.
 
         Any module that returns a tensor of the parameter's shape will do, or one with a leading batch dimension for a
-        value per robot. A module whose `forward` has arguments named `q` or `qd` gets the joint state, (B, nq) and (B, nv).
+        value per robot. A module whose `forward` has arguments named `q` or `qd` gets the state, (B, nq) and (B, nv).
         """
         key = self._key(link_name, parameter_name)
         if isinstance(parametrization, Parametrization) and not parametrization.has_value:
@@ -95,7 +95,8 @@ class LearnableLinks(nn.Module):
         tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
         if tensor.shape[tensor.ndim - len(shape) :] != shape:
             raise PullbackError(
-                f"{parameter_name} of {link_name!r}: got shape {tuple(tensor.shape)}, expected {shape} or (batch, *{shape})"
+                f"{parameter_name} of {link_name!r} has shape {tuple(tensor.shape)}; "
+                f"expected {shape} or (batch, *{shape})"
             )
         self.learned[self._key(link_name, parameter_name)] = GivenValue(tensor)
 
@@ -196,7 +197,7 @@ class LearnableLinks(nn.Module):
         key = (name, like.dtype, like.device)
         if key not in self._cache:
             # a cache filled in inference mode or under a functorch transform must serve every later call
-            with torch.inference_mode(False), torch.no_grad():
+            with torch._C._DisableFuncTorch(), torch.inference_mode(False), torch.no_grad():
                 self._cache[key] = make()
         return self._cache[key]
 

@@ -1,7 +1,7 @@
 """A robot as a torch module: kinematics, dynamics and energies, differentiable in everything.
 
-Tensors are (n,) or (*batch, n) of the robot's dtype and on its device; batch dimensions broadcast. nq coordinates and nv
-velocities are those of `joint_names` in order (docs/conventions.md). Nothing passed in is modified.
+Tensors are (n,) or (*batch, n) of the robot's dtype and on its device; batch dimensions broadcast. nq coordinates and
+nv velocities are those of `joint_names` in order (docs/conventions.md). Nothing passed in is modified.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class RobotModel(LearnableLinks):
     def __repr__(self) -> str:
         """Name the robot and its size."""
         m = self.model
-        return f"RobotModel({m.tree.name!r}, base={m.base!r}, links={len(m.links)}, nq={m.nq}, nv={m.nv}, dtype={self.dtype})"
+        size = f"links={len(m.links)}, nq={m.nq}, nv={m.nv}"
+        return f"RobotModel({m.tree.name!r}, base={m.base!r}, {size}, dtype={self.dtype})"
 
     # -- what it is made of --------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ class RobotModel(LearnableLinks):
         return q.repeat(*batch, 1) if batch else q
 
     def random_q(self, *batch: int, generator: torch.Generator | None = None) -> Tensor:
-        """Return coordinates drawn within the limits (within a turn or a metre where there are none), shape (*batch, nq)."""
+        """Return coordinates drawn within the limits, a turn or a metre where there are none, shape (*batch, nq)."""
         q = self.neutral(*batch)
         for body in self.model.independent_bodies():
             start, (nq, _) = self.model.q_start[body.joint.name], COORDINATES[body.kind]
@@ -186,7 +187,9 @@ class RobotModel(LearnableLinks):
         batch, (q, qd, qdd, *wrenches) = self._flatten(
             q=(q, self.nq), qd=(qd, self.nv), qdd_des=(qdd_des, self.nv), **_named(external_forces)
         )
-        terms = self._terms(batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches)
+        terms = self._terms(
+            batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches
+        )
         tau = self._programs.inverse_dynamics()(
             self._coordinates(q), self._velocities(qd), self._velocities(qdd), *terms
         )
@@ -205,7 +208,7 @@ class RobotModel(LearnableLinks):
         gravity: Gravity | None = None,
         external_forces: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return the joint forces [N·m, N] (*batch, nv) at zero acceleration: Coriolis, centrifugal, gravity, friction."""
+        """Return the joint forces [N·m, N] (*batch, nv) at zero acceleration: velocity terms, gravity, friction."""
         return self.compute_inverse_dynamics(
             q,
             qd,
@@ -259,7 +262,9 @@ class RobotModel(LearnableLinks):
         batch, (q, qd, tau, *wrenches) = self._flatten(
             q=(q, self.nq), qd=(qd, self.nv), f=(f, self.nv), **_named(external_forces)
         )
-        terms = self._terms(batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches)
+        terms = self._terms(
+            batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches
+        )
         return self._programs.forward_dynamics()(q, qd, tau, *terms).reshape(*batch, self.nv)
 
     # -- the robot as a whole ------------------------------------------------------------------------------------
@@ -270,7 +275,7 @@ class RobotModel(LearnableLinks):
         return totals[..., 6:9] / mass
 
     def compute_centroidal_momentum(self, q: Tensor, qd: Tensor) -> Tensor:
-        """Return angular [kg·m²/s] then linear [kg·m/s] momentum (*batch, 6) about the centre of mass, in world axes."""
+        """Return angular [kg·m²/s] and linear [kg·m/s] momentum (*batch, 6) about the centre of mass, in world axes."""
         totals, mass = self._totals(q, qd)
         linear = totals[..., 3:6]
         angular = totals[..., :3] - torch.linalg.cross(totals[..., 6:9] / mass, linear)
@@ -282,7 +287,7 @@ class RobotModel(LearnableLinks):
         batch, (_, flat) = self._flatten(q=(q, self.nq), qd=(qd, self.nv))
         dofs = self._for_batch(self.dofs({"q": None, "qd": flat}, damping=False, friction=False), batch)
         rotors = 0.5 * (dofs[:, ::3] * self._velocities(flat) ** 2).sum(-1)
-        return totals[..., 9] + rotors.expand(max(1, batch.numel())).reshape(batch)
+        return totals[..., 9] + rotors.expand(batch.numel()).reshape(batch)
 
     def compute_potential_energy(self, q: Tensor, *, gravity: Gravity | None = None) -> Tensor:
         """Return the potential energy [J] (*batch,) in a uniform gravity field, zero at the world's origin."""
@@ -308,7 +313,7 @@ class RobotModel(LearnableLinks):
     # -- the border ----------------------------------------------------------------------------------------------
 
     def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
-        """Check and flatten tensors (*batch, n) to (B, n), or to (1, n) where one has no batch; return also the batch."""
+        """Check and flatten tensors (*batch, n) to (B, n), or (1, n) where one has no batch; return also the batch."""
         shapes = []
         dtype, device = self._like.dtype, self._like.device
         for name, (x, n) in given.items():
@@ -329,9 +334,7 @@ class RobotModel(LearnableLinks):
             except RuntimeError as error:
                 pairs = ", ".join(f"{name} {tuple(x.shape)}" for name, (x, _) in given.items())
                 raise PullbackError(f"batch dimensions do not broadcast: {pairs}") from error
-        return batch, [
-            x.reshape(-1, n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
-        ]
+        return batch, [x.reshape(-1, n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()]
 
     def _for_batch(self, rows: Rows, batch: torch.Size) -> Rows:
         """Repeat per-robot parameters (b, ...) over leading batch dimensions, time for instance; one set serves all."""
@@ -390,7 +393,7 @@ class RobotModel(LearnableLinks):
         links = tuple(self.link_number(name) for name in names)
         coordinates = self._coordinates(q)
         poses = self._programs.poses(links)(coordinates, kinematics.placements, kinematics.frames(list(links)))
-        worlds = max(len(poses), *(len(x) for x in wrenches))
+        worlds = len(torch.broadcast_tensors(poses[:, 0], *(x[:, 0] for x in wrenches))[0])
         total = list(q.new_zeros(len(model.bodies), worlds, 6).unbind(0))
         for k, (link, wrench) in enumerate(zip(links, wrenches)):
             body = model.link_body[link]
@@ -408,7 +411,7 @@ class RobotModel(LearnableLinks):
         if gravity is None:
             return self._cached("gravity", lambda: self._like.new_tensor(STANDARD_GRAVITY))
         if not isinstance(gravity, Tensor):
-            return self._like.new_tensor(gravity)
+            gravity = self._like.new_tensor(gravity)
         if gravity.shape[-1:] != (3,) or gravity.dtype != self.dtype or gravity.device != self.device:
             raise PullbackError(
                 f"gravity is {tuple(gravity.shape)} {gravity.dtype} on {gravity.device}; expected (3,) or (*batch, 3) "

@@ -120,7 +120,8 @@ def substitute(base: Tensor, replaced: Mapping[int, Tensor]) -> Tensor:
         raise PullbackError(f"per-robot parameters have different batches: {sorted(sizes)}; give all of them one size")
     batch = max(sizes, default=1)
     rows = base.expand(batch, *base.shape).unbind(1)
-    return torch.stack([replaced[k].expand(batch, *base.shape[1:]) if k in replaced else x for k, x in enumerate(rows)], 1)
+    links = [replaced[k].expand(batch, *base.shape[1:]) if k in replaced else x for k, x in enumerate(rows)]
+    return torch.stack(links, 1)
 
 
 def joint_kinematics(model: Model, values: Values, trans: Tensor, rot_angles: Tensor) -> Kinematics:
@@ -154,7 +155,7 @@ def joint_kinematics(model: Model, values: Values, trans: Tensor, rot_angles: Te
 
 
 def body_inertias(model: Model, kinematics: Kinematics, mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
-    """Sum the links' inertias over each body, about its origin: (b, nbody * 10), mass, first moment, xx xy xz yy yz zz."""
+    """Sum the links' inertias over each body: mass, first moment, xx xy xz yy yz zz about its origin, (b, 10 n)."""
     R, p = kinematics.R_BL, kinematics.p_BL
     m = mass[..., None]
     c = (R @ com[..., None])[..., 0] + p

@@ -23,7 +23,7 @@ class Parametrization(nn.Module):
         super().__init__()
         self.raw: nn.Parameter | nn.UninitializedParameter = nn.UninitializedParameter()
         if value is not None:
-            self.set_value(torch.as_tensor(value, dtype=torch.get_default_dtype()) if not isinstance(value, Tensor) else value)
+            self.set_value(value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.get_default_dtype()))
 
     @property
     def has_value(self) -> bool:
@@ -86,7 +86,8 @@ class SymmetricPositiveDefinite(Parametrization):
         factor, failed = torch.linalg.cholesky_ex(value)
         if bool(failed.any()):
             eigenvalues = ", ".join(f"{x:.3g}" for x in torch.linalg.eigvalsh(value).flatten().tolist())
-            raise PullbackError(f"{type(self).__name__} starts from a positive definite matrix; eigenvalues: {eigenvalues}")
+            kind = type(self).__name__
+            raise PullbackError(f"{kind} starts from a positive definite matrix; eigenvalues: {eigenvalues}")
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         return factor.tril(-1) + torch.diag_embed(diagonal.log())
 

@@ -69,9 +69,7 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
 @wp.func
 def full_symmetric(s: Any):
     """Return the symmetric 3x3 matrix given as xx, xy, xz, yy, yz, zz."""
-    return wp.matrix_from_rows(
-        wp.vector(s[0], s[1], s[2]), wp.vector(s[1], s[3], s[4]), wp.vector(s[2], s[4], s[5])
-    )
+    return wp.matrix_from_rows(wp.vector(s[0], s[1], s[2]), wp.vector(s[1], s[3], s[4]), wp.vector(s[2], s[4], s[5]))
 
 
 @wp.func

@@ -152,9 +152,7 @@ def quaternion_from_rotation_vjp(q: Any, adj_q: Any):
 def skew(x: Any):
     """Return the matrix of the cross product with x."""
     zero = x.dtype(0.0)
-    return wp.matrix_from_rows(
-        wp.vector(zero, -x[2], x[1]), wp.vector(x[2], zero, -x[0]), wp.vector(-x[1], x[0], zero)
-    )
+    return wp.matrix_from_rows(wp.vector(zero, -x[2], x[1]), wp.vector(x[2], zero, -x[0]), wp.vector(-x[1], x[0], zero))
 
 
 @wp.func

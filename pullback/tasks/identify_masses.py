@@ -23,6 +23,7 @@ from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
+from pullback.tasks._device import find_device
 
 Tensor = torch.Tensor
 
@@ -42,8 +43,8 @@ class Options:
 
     robot: str = "iiwa7"
     """A robot that ships with Pullback, or the path of a .urdf or .xml file."""
-    motion: Literal["sine", "torque"] = "sine"
-    """Prescribe sine motions and measure torques, or prescribe random torques and measure accelerations."""
+    motion: Literal["torque", "sine"] = "torque"
+    """Apply random torques and measure accelerations, or prescribe sine motions and measure torques."""
     samples: int = 2000
     """States to learn from."""
     dt: float = 0.01
@@ -91,7 +92,8 @@ def run(options: Options) -> Identified:
     """Learn the masses, print the table, draw the picture, and write the learned robot."""
     console = Console()
     generator = torch.Generator().manual_seed(options.seed)
-    truth = load(options.robot, dtype=torch.float64, device=options.device)
+    device = find_device(options.device)
+    truth = load(options.robot, dtype=torch.float64, device=device)
     make = sine_motion if options.motion == "sine" else random_torque_motion
     data = make(truth, samples=options.samples, dt=options.dt, noise=options.noise, generator=generator)
     links = [link.name for link in truth.model.links if link.mass > 0.0]
@@ -99,7 +101,7 @@ def run(options: Options) -> Identified:
     factor = options.wrong_by ** (2.0 * torch.rand(len(links), dtype=torch.float64, generator=generator) - 1.0)
     start = true * factor.to(true)
 
-    robot = load(options.robot, dtype=torch.float64, device=options.device)
+    robot = load(options.robot, dtype=torch.float64, device=device)
     for name, mass in zip(links, start):
         robot.make_link_param_learnable(name, "mass", PositiveScalar(mass))
     target = data.tau if options.motion == "sine" else data.qdd
@@ -110,7 +112,7 @@ def run(options: Options) -> Identified:
     errors = standard_error(robot, links, data, options.motion)
     found = Identified(links, true, start, learned, errors, losses, interrupted)
     report(found, console)
-    found.picture = draw(found, options.out / "identify_masses.png")
+    found.picture = draw(found, options.noise**2, options.out / "identify_masses.png")
     found.urdf = export_urdf(robot, options.out / "identify_masses.urdf")
     console.print(f"picture: {found.picture}\nlearned robot: {found.urdf}")
     return found
@@ -233,14 +235,17 @@ def remark(uncertainty: float) -> str:
     return "weak" if uncertainty > WEAK else ""
 
 
-def draw(found: Identified, path: Path) -> Path:
-    """Draw the loss along the way and the error of each mass before and after; return the picture's path."""
+def draw(found: Identified, noise: float, path: Path) -> Path:
+    """Draw the loss on its way down to the noise, and each mass's error before and after; return the path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.semilogy(range(1, len(found.losses) + 1), found.losses, color="tab:blue")
     left.set(title="normalised prediction error", xlabel="epoch", ylabel="loss [variance of the data]")
+    if noise > 0.0:
+        left.axhline(noise, color="gray", linestyle="--", label="what the noise alone gives")
+        left.legend(fontsize=8)
     left.grid(alpha=0.3)
     place = torch.arange(len(found.links)).numpy()
     before = 100.0 * (found.start / found.true - 1.0).abs().cpu()
@@ -254,7 +259,8 @@ def draw(found: Identified, path: Path) -> Path:
     right.set(title="error of each mass", ylabel="error [%]", yscale="log")
     right.set_xticks(place, found.links, rotation=45, ha="right", fontsize=8)
     right.grid(alpha=0.3, axis="y")
-    right.legend(fontsize=8)
+    right.set_ylim(top=6.0 * float(torch.cat([before, after]).max()))
+    right.legend(fontsize=8, ncols=3, loc="upper center")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path

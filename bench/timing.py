@@ -1,0 +1,38 @@
+"""Timing functions that stand in one table: rounds take turns, and medians are compared as ratios."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from statistics import median
+from typing import TypeVar
+
+import torch
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def time_in_turns(
+    functions: Mapping[Key, Callable[[], object]], *, rounds: int, seconds: float = 60.0
+) -> dict[Key, float]:
+    """Return the median time [s] of each function, all of them called once a round, so that noise meets all alike."""
+    for function in functions.values():
+        function()
+    times: dict[Key, list[float]] = {name: [] for name in functions}
+    start = time.perf_counter()
+    for _ in range(rounds):
+        for name, function in functions.items():
+            synchronize()
+            before = time.perf_counter()
+            function()
+            synchronize()
+            times[name].append(time.perf_counter() - before)
+        if time.perf_counter() - start > seconds:
+            break
+    return {name: median(values) for name, values in times.items()}
+
+
+def synchronize() -> None:
+    """Wait for the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
