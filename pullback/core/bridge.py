@@ -73,7 +73,7 @@ class Program:
         launch(self.launchers(launch.reference)[0], [*launch.inputs, strided])
         # coordinates need not show in the output; whatever else is not finite does
         if launch.on_cpu and not (_is_finite(launch.reference) and _is_finite(output)):
-            self._refuse(inputs)
+            self._refuse(inputs, output)
         return output
 
     def run_vjp(
@@ -99,8 +99,8 @@ class Program:
             self._launchers[key] = (Launcher(forward, device, constants), Launcher(vjp, device, constants))
         return self._launchers[key]
 
-    def _refuse(self, inputs: Sequence[Tensor | None]) -> None:
-        """Raise if an input is not finite, and say which; only on a CPU, for looking would stall a GPU."""
+    def _refuse(self, inputs: Sequence[Tensor | None], output: Tensor) -> None:
+        """Raise if an input or the output is not finite, and say where; on a CPU only, looking would stall a GPU."""
         for name, x in zip(self.operator.inputs, inputs):
             bad = [] if x is None else (~torch.isfinite(x)).nonzero().tolist()
             if x is not None and bad:
@@ -109,6 +109,12 @@ class Program:
                     f"{name} is not finite: entry {entry} of batch element {world} is {x[world, entry].item()}, "
                     f"{len(bad)} such in all; check what produced it"
                 )
+        if not bool(torch.isfinite(output).all()):
+            worlds = (~torch.isfinite(output)).any(1).nonzero().flatten().tolist()
+            raise PullbackError(
+                f"{self.operator.name} gave values that are not finite in {len(worlds)} batch elements, the first of "
+                f"them {worlds[0]}, though all inputs are finite; a joint that moves no mass does that, or huge numbers"
+            )
 
 
 def _is_finite(x: Tensor) -> bool:

@@ -17,6 +17,9 @@ wp.config.log_level = wp.LOG_WARNING
 CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast"
 """Fused multiply-adds across statements too: 15 % off the articulated-body algorithm on one core."""
 
+GPU_BLOCK = 64
+"""Threads a block: 64 ran 4,096 robots 1.6 times faster than Warp's 256, and 65,536 as fast."""
+
 WORLDS_PER_SHARD = 64
 """A thread is worth waking for at least this many worlds."""
 
@@ -65,6 +68,7 @@ class Launcher:
         self.kernel = kernel
         self.device = device
         self.constants = constants
+        self.block_dim = 1 if device == "cpu" else GPU_BLOCK
         self._recorded = threading.local()
 
     def __call__(self, arrays: Sequence[Strided], worlds: int, shards: int = 1, stream: Any = None) -> None:
@@ -103,7 +107,9 @@ class Launcher:
         inputs = [self.constants, *([None] * arrays)]
         # the first launch of a kernel loads its module, which two threads must not do at once
         with _RECORDING:
-            command: Any = wp.launch(self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True)
+            command: Any = wp.launch(
+            self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True, block_dim=self.block_dim
+        )
         for index, argument in enumerate(command.params[2:], 1):
             if sizeof(argument) != _ARRAY_LAYOUT.size:
                 raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")

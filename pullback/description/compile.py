@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from pullback.core.errors import DescriptionError
+from pullback.description.check import resolve_mimics
 from pullback.description.tree import Joint, Limits, Link, Pose, Tree
 
 Kind = Literal["revolute", "prismatic", "ball", "free"]
@@ -88,6 +89,7 @@ def compile_tree(tree: Tree, base: str | None = None) -> Model:
     base = base or getattr(tree, "base", None) or "fixed"
     if base not in ("fixed", "floating"):
         raise DescriptionError(f"base is {base!r}; choose 'fixed' or 'floating'")
+    tree = replace(tree, joints=resolve_mimics(tree.joints, tree.source), problems=list(tree.problems))
     tree = split_planar_joints(tree)
     if base == "floating":
         tree = add_floating_base(tree)
@@ -125,6 +127,10 @@ def compile_tree(tree: Tree, base: str | None = None) -> Model:
         nv=nv if coupling is None else coupling.velocity.shape[1],
         coupling=coupling,
     )
+    tree.problems += [
+        f"joint {name!r} moves no mass, so forward dynamics is not defined; give its links mass, or the joint armature"
+        for name in massless_joints(model)
+    ]
     nq = nv = 0
     for body in model.independent_bodies():
         model.joint_names.append(body.joint.name)
@@ -132,6 +138,19 @@ def compile_tree(tree: Tree, base: str | None = None) -> Model:
         nq += COORDINATES[body.kind][0]
         nv += COORDINATES[body.kind][1]
     return model
+
+
+def massless_joints(model: Model) -> list[str]:
+    """Return the moving joints that carry no mass and no inertia and have no armature."""
+    carries = [b.joint.armature > 0.0 for b in model.bodies]
+    for link, body in zip(model.links, model.link_body):
+        if body != WORLD and (link.mass > 0.0 or np.any(link.inertia)):
+            carries[body] = True
+    # a joint carries what hangs on its body
+    for i in reversed(range(len(model.bodies))):
+        if carries[i] and model.bodies[i].parent != WORLD:
+            carries[model.bodies[i].parent] = True
+    return [b.joint.name for b, carried in zip(model.bodies, carries) if not carried]
 
 
 def nv_of(kind: Kind) -> int:
@@ -215,7 +234,10 @@ def split_planar_joints(tree: Tree) -> Tree:
 
 
 def couple_mimics(bodies: list[Body], nq: int, nv: int) -> Coupling | None:
-    """Return the linear map from the user's coordinates to the bodies', or None where no joint mimics another."""
+    """Return the linear map from the user's coordinates to the bodies', or None where no joint mimics another.
+
+    Each mimic names a joint that moves by itself.
+    """
     if all(b.joint.mimic is None for b in bodies):
         return None
     position, offset, velocity = np.eye(nq), np.zeros(nq), np.eye(nv)
@@ -230,7 +252,7 @@ def couple_mimics(bodies: list[Body], nq: int, nv: int) -> Coupling | None:
                 f"joint {body.joint.name!r}: only revolute and prismatic joints can mimic each other"
             )
         position[body.q_start] = mimic.multiplier * position[source.q_start]
-        offset[body.q_start] = mimic.multiplier * offset[source.q_start] + mimic.offset
+        offset[body.q_start] = mimic.offset
         velocity[body.v_start] = mimic.multiplier * velocity[source.v_start]
     free_q = [b.q_start + k for b in bodies if b.joint.mimic is None for k in range(COORDINATES[b.kind][0])]
     free_v = [b.v_start + k for b in bodies if b.joint.mimic is None for k in range(COORDINATES[b.kind][1])]

@@ -13,7 +13,7 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError
-from pullback.description.check import check_tree, parse_xml, resolve_mimics, warn
+from pullback.description.check import check_tree, parse_xml, warn
 from pullback.description.tree import Joint, JointType, Limits, Link, Mimic, Pose, Shape, ShapeType, Tree, Vector
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def read_urdf(path: Path, *, strict: bool = False) -> Tree:
     for element, joint in zip(root.findall("joint"), robot.joints):
         tree.joints.append(_joint(element, joint))
     check_tree(tree, strict=strict)
-    tree.joints = resolve_mimics(tree.joints, tree.source)
     return tree
 
 

@@ -106,11 +106,18 @@ def add_armature(block: Any, dofs: wp.array2d(dtype=Any), v: int, w: int):
 
 
 @wp.func
+def inverse_or_nan(m: Any):
+    """Return the inverse of a 3x3 matrix; a singular one gives NaN, where Warp's own inverse gives zeros."""
+    determinant = wp.determinant(m)
+    return (determinant / determinant) * wp.inverse(m)
+
+
+@wp.func
 def solve_free(J: Any, H: Any, T: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int, f: Any):
     """Return (IA + armature)^-1 f for a free body, by blocks."""
     rotational = add_armature(full_symmetric(J), dofs, vi, w)
-    mobility = wp.inverse(add_armature(full_symmetric(T), dofs, vi + 3, w))
-    reduced = wp.inverse(rotational - H * mobility * wp.transpose(H))
+    mobility = inverse_or_nan(add_armature(full_symmetric(T), dofs, vi + 3, w))
+    reduced = inverse_or_nan(rotational - H * mobility * wp.transpose(H))
     x = reduced * (angular(f) - H * (mobility * linear(f)))
     return spatial(x, mobility * (linear(f) - x * H))
 
@@ -118,7 +125,7 @@ def solve_free(J: Any, H: Any, T: Any, dofs: wp.array2d(dtype=Any), vi: int, w: 
 @wp.func
 def ball_response(J: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int):
     """Return D^-1 of a ball joint with the rotational inertia J."""
-    return wp.inverse(add_armature(full_symmetric(J), dofs, vi, w))
+    return inverse_or_nan(add_armature(full_symmetric(J), dofs, vi, w))
 
 
 @wp.func

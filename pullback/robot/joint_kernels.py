@@ -1,7 +1,7 @@
 """The joint types in kernels: pose, motion subspace S, and the cotangent of the coordinates.
 
 A joint's pose X_J(q) maps its body's frame to the joint frame placed at R_PJ, p_PJ in the parent. A small body-fixed
-motion of that pose, delta = S dq for a one-dof joint, is what cotangents are taken of (docs/derivations/kinematics.md).
+motion of that pose, delta = S dq for a one-dof joint, is what cotangents are taken of (docs/derivations/README.md).
 """
 
 from typing import Any

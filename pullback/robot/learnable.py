@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.description.compile import Model
+from pullback.description.compile import WORLD, Model
 from pullback.robot.parameters import (
     DOF,
     INERTIAL,
@@ -85,6 +85,7 @@ class LearnableLinks(nn.Module):
         value per robot. A module whose `forward` has arguments named `q` or `qd` gets the state, (B, nq) and (B, nv).
         """
         key = self._key(link_name, parameter_name)
+        self._check_joint(link_name, parameter_name)
         if isinstance(parametrization, Parametrization) and not parametrization.has_value:
             parametrization.set_value(link_value(self._values(), self.link_number(link_name), parameter_name))
         self.learned[key] = parametrization.to(device=self.device, dtype=self.dtype)
@@ -92,6 +93,7 @@ class LearnableLinks(nn.Module):
     def set_link_param(self, link_name: str, parameter_name: str, value: Any) -> None:
         """Give a link's parameter a value, or one for each robot of a batch: shape (B, *shape)."""
         shape = SHAPES[self._parameter(parameter_name)]
+        self._check_joint(link_name, parameter_name)
         tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
         if tensor.shape[tensor.ndim - len(shape) :] != shape:
             raise PullbackError(
@@ -210,6 +212,19 @@ class LearnableLinks(nn.Module):
     def _split_key(self, key: str) -> tuple[str, str]:
         link, _, parameter = key.rpartition("/")
         return link.replace("\u00b7", "."), parameter
+
+    def _check_joint(self, link: str, parameter: str) -> None:
+        """Refuse a parameter of the joint above a link where there is none for it to act on."""
+        number = self.link_number(link)
+        joint, body = self.model.link_joint[number], self.model.link_body[number]
+        if parameter in KINEMATIC and joint is None:
+            raise PullbackError(f"{link!r} is the root link: no joint is above it, so it has no {parameter}")
+        if parameter in DOF and (joint is None or joint.type == "fixed"):
+            above = "no joint" if joint is None else f"the fixed joint {joint.name!r}"
+            raise PullbackError(f"{parameter} of {link!r}: {above} is above it; choose a link that moves by a joint")
+        floating = joint is not None and joint.type == "floating"
+        if parameter == "joint_armature" and floating and self.model.bodies[body].parent != WORLD:
+            raise PullbackError(f"{parameter} of {link!r}: a floating joint on a moving link cannot have armature")
 
     def _parameter(self, name: str) -> str:
         if name not in SHAPES:

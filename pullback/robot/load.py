@@ -7,22 +7,29 @@ from typing import Literal
 
 import torch
 
+from pullback.description.check import check_tree
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
+from pullback.description.tree import Tree
 from pullback.robot.model import RobotModel
 
 
 def load(
-    path_or_name: str | Path,
+    path_or_name: str | Path | Tree,
     base: Literal["fixed", "floating"] | None = None,
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     strict: bool = False,
 ) -> RobotModel:
-    """Load a robot from a `.urdf` or MJCF `.xml` file, or one that ships with Pullback, such as "panda".
+    """Load a robot from a `.urdf` or MJCF `.xml` file, one that ships with Pullback, such as "panda", or a `Tree`.
 
     `base` says whether the root link is fixed to the world or floats; by default what the description says, else fixed.
     `strict` refuses non-physical inertias instead of warning. `dtype` and `device` default to torch's.
     """
-    return RobotModel(compile_tree(read(path_or_name, strict=strict), base), dtype=dtype, device=device)
+    if isinstance(path_or_name, Tree):
+        tree = path_or_name
+        check_tree(tree, strict=strict)
+    else:
+        tree = read(path_or_name, strict=strict)
+    return RobotModel(compile_tree(tree, base), dtype=dtype, device=device)

@@ -303,9 +303,7 @@ class RobotModel(LearnableLinks):
     def _totals(self, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ten rows of the momentum kernels (*batch, 10), and the total mass (*batch, 1)."""
         batch, (q, qd) = self._flatten(q=(q, self.nq), qd=(qd, self.nv))
-        states = {"q": q, "qd": qd}
-        kinematics = self._for_batch(self.kinematics(states), batch)
-        inertias = self._for_batch(self.inertias(kinematics, states), batch)
+        kinematics, inertias, _ = self._rows(batch, {"q": q, "qd": qd})
         totals = self._programs.momentum()(self._coordinates(q), self._velocities(qd), kinematics.placements, inertias)
         mass = inertias[:, ::10].sum(-1, keepdim=True).expand(len(totals), 1)
         return totals.reshape(*batch, 10), mass.reshape(*batch, 1)
@@ -383,9 +381,10 @@ class RobotModel(LearnableLinks):
     def _make_rows(
         self, batch: torch.Size, states: Mapping[str, Tensor | None], damping: bool, friction: bool
     ) -> tuple[Kinematics, Tensor, Tensor]:
-        kinematics = self._for_batch(self.kinematics(states), batch)
-        inertias = self._for_batch(self.inertias(kinematics, states), batch)
-        return kinematics, inertias, self._for_batch(self.dofs(states, damping=damping, friction=friction), batch)
+        kinematics = self.kinematics(states)
+        inertias = self.inertias(kinematics, states)
+        dofs = self.dofs(states, damping=damping, friction=friction)
+        return self._for_batch(kinematics, batch), self._for_batch(inertias, batch), self._for_batch(dofs, batch)
 
     def _body_forces(self, q: Tensor, kinematics: Kinematics, names: list[str], wrenches: list[Tensor]) -> Tensor:
         """Bring wrenches on links, in world axes, to the bodies' frames: (B, nbody * 6)."""

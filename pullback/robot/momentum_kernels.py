@@ -1,8 +1,8 @@
 """Momentum, first moment and kinetic energy of the whole robot, and their adjoint (docs/derivations/momentum.md).
 
-Summed over the bodies, about the world's origin and in world axes, 10 rows:
+Summed over the bodies, about the world's origin and in world axes, 6 + 3 + 1 rows:
 
-    h = sum X^T I V  (6),    s = sum m p + R (m c)  (3),    K = sum V^T I V / 2  (1)
+    h = sum X^T I V,    s = sum m p + R (m c),    K = sum V^T I V / 2              (1)
 """
 
 from functools import cache

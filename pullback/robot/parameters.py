@@ -146,9 +146,9 @@ def joint_kinematics(model: Model, values: Values, trans: Tensor, rot_angles: Te
             R_BL.append(R)
             p_BL.append(p)
         else:
-            R_LB = values.R_BL[model.link_body[link]]
-            placements.append(torch.cat([(R @ R_LB.mT).flatten(1), p], -1))
-            R_BL.append(R_LB.expand(batch, 3, 3))
+            turn = values.R_BL[model.link_body[link]]
+            placements.append(torch.cat([(R @ turn.mT).flatten(1), p], -1))
+            R_BL.append(turn.expand(batch, 3, 3))
             p_BL.append(origin)
     rows = torch.cat(placements, 1) if placements else trans.new_zeros(batch, 0)
     return Kinematics(rows, torch.stack(R_BL, 1), torch.stack(p_BL, 1))
@@ -158,13 +158,13 @@ def body_inertias(model: Model, kinematics: Kinematics, mass: Tensor, com: Tenso
     """Sum the links' inertias over each body: mass, first moment, xx xy xz yy yz zz about its origin, (b, 10 n)."""
     R, p = kinematics.R_BL, kinematics.p_BL
     m = mass[..., None]
+    inertia = 0.5 * (inertia + inertia.mT)
     c = (R @ com[..., None])[..., 0] + p
     square = (c * c).sum(-1)[..., None, None] * torch.eye(3, dtype=c.dtype, device=c.device)
     about_origin = R @ inertia @ R.mT + m[..., None] * (square - c[..., :, None] * c[..., None, :])
     upper = about_origin.flatten(-2)[..., [0, 1, 2, 4, 5, 8]]
-    batch = max(len(m), len(c))
-    m, first = m.expand(batch, -1, 1), m * c
-    rows = torch.cat([m, first, upper.expand(batch, -1, 6)], -1)
+    batch = max(len(m), len(c), len(upper))
+    rows = torch.cat([x.expand(batch, -1, -1) for x in (m, m * c, upper)], -1)
     moving = [k for k, body in enumerate(model.link_body) if body != WORLD]
     bodies = torch.tensor([model.link_body[k] for k in moving], device=rows.device, dtype=torch.long)
     total = rows.new_zeros(batch, len(model.bodies), 10)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -247,19 +248,19 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
         left.axhline(noise, color="gray", linestyle="--", label="what the noise alone gives")
         left.legend(fontsize=8)
     left.grid(alpha=0.3)
-    place = torch.arange(len(found.links)).numpy()
-    before = 100.0 * (found.start / found.true - 1.0).abs().cpu()
-    after = 100.0 * found.error.cpu().clamp(min=1e-6)
-    unseen = found.uncertainty.cpu() > WEAK
+    place = np.arange(len(found.links))
+    before = 100.0 * (found.start / found.true - 1.0).abs().cpu().numpy()
+    after = 100.0 * found.error.clamp(min=1e-8).cpu().numpy()
+    unseen = (found.uncertainty > WEAK).cpu().numpy()
     right.bar(place - 0.2, before, 0.4, color="lightgray", label="at the start")
     right.bar(place[~unseen] + 0.2, after[~unseen], 0.4, color="tab:blue", label="learned")
-    if bool(unseen.any()):
+    if unseen.any():
         style = {"color": "white", "edgecolor": "tab:red", "hatch": "///"}
         right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="the data hardly tells", **style)
     right.set(title="error of each mass", ylabel="error [%]", yscale="log")
     right.set_xticks(place, found.links, rotation=45, ha="right", fontsize=8)
     right.grid(alpha=0.3, axis="y")
-    right.set_ylim(top=6.0 * float(torch.cat([before, after]).max()))
+    right.set_ylim(top=6.0 * max(before.max(), after.max()))
     right.legend(fontsize=8, ncols=3, loc="upper center")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -8,6 +8,7 @@ import pytest
 
 from pullback.core.errors import DescriptionError, DescriptionWarning
 from pullback.description.check import check_tree
+from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Mimic, Tree
 from pullback.description.urdf import read_urdf
 
@@ -107,7 +108,11 @@ def test_mimic_chain_is_resolved(read):
         + joint("a", child="a")
     )
     # q_c = 3 (2 q_a + 0.5) + 1
-    assert tree.joints[0].mimic == Mimic("a", 6.0, 2.5)
+    coupling = compile_tree(tree).coupling
+    assert coupling is not None
+    by_joint = {body.joint.name: body.q_start for body in compile_tree(tree).bodies}
+    assert coupling.position[by_joint["c"]].tolist() == [6.0]
+    assert coupling.offset[by_joint["c"]] == 2.5
 
 
 # --- links and shapes
