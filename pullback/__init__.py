@@ -11,6 +11,7 @@ from pullback.robot.parametrizations import (
     PositiveScalar,
     SymmetricPositiveDefinite,
     UnconstrainedTensor,
+    pseudo_inertia,
 )
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ __all__ = [
     "export_urdf",
     "inverse_kinematics",
     "load",
+    "pseudo_inertia",
     "random_torque_motion",
     "sine_motion",
 ]

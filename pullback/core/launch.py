@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import sizeof
 from functools import cache
 from typing import Any, NamedTuple
@@ -58,6 +58,18 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
 
 
+def _wait_for(futures: list[Future[None]]) -> None:
+    """Wait until all are done, Ctrl-C or not: their arrays must outlive them."""
+    interrupted = False
+    while not all(future.done() for future in futures):
+        try:
+            wait(futures)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+
+
 class Launcher:
     """One kernel on one device, launched over any number of worlds with as little Python as possible.
 
@@ -77,11 +89,14 @@ class Launcher:
             self._launch(arrays, 0, 0, worlds, stream)
             return
         size = -(-worlds // shards)
-        futures = [
-            _pool(shards - 1).submit(self._launch, arrays, s, s * size, min(size, worlds - s * size))
-            for s in range(1, -(-worlds // size))
-        ]
-        self._launch(arrays, 0, 0, size)
+        futures: list[Future[None]] = []
+        try:
+            for s in range(1, -(-worlds // size)):
+                count = min(size, worlds - s * size)
+                futures.append(_pool(shards - 1).submit(self._launch, arrays, s, s * size, count))
+            self._launch(arrays, 0, 0, size)
+        finally:
+            _wait_for(futures)
         for future in futures:
             future.result()
 
@@ -108,8 +123,8 @@ class Launcher:
         # the first launch of a kernel loads its module, which two threads must not do at once
         with _RECORDING:
             command: Any = wp.launch(
-            self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True, block_dim=self.block_dim
-        )
+                self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True, block_dim=self.block_dim
+            )
         for index, argument in enumerate(command.params[2:], 1):
             if sizeof(argument) != _ARRAY_LAYOUT.size:
                 raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")

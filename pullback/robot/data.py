@@ -90,11 +90,11 @@ class NMSELoss(nn.Module):
 
     def __init__(self, variance: Tensor) -> None:
         super().__init__()
-        constant = (variance.flatten() <= 0.0).nonzero().flatten().tolist()
+        constant = (~(variance.flatten() > 0.0)).nonzero().flatten().tolist()
         if constant:
             raise PullbackError(
-                f"the variance of output {', '.join(map(str, constant))} is zero: the data never changes there; "
-                f"leave those outputs out, or record a motion that changes them"
+                f"the variance of output {', '.join(map(str, constant))} is zero or not a number: the data never "
+                f"changes there, or is a single sample; leave those outputs out, or record a motion that changes them"
             )
         self.register_buffer("variance", variance.detach().clone())
 

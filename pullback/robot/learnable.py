@@ -14,6 +14,7 @@ from pullback.robot.parameters import (
     DOF,
     INERTIAL,
     KINEMATIC,
+    PARTS,
     SHAPES,
     Kinematics,
     Values,
@@ -21,11 +22,10 @@ from pullback.robot.parameters import (
     call_module,
     dof_rows,
     joint_kinematics,
-    link_value,
     split_inertial,
     substitute,
 )
-from pullback.robot.parametrizations import Parametrization
+from pullback.robot.parametrizations import Parametrization, pseudo_inertia, split_pseudo_inertia
 
 Tensor = torch.Tensor
 
@@ -85,15 +85,15 @@ class LearnableLinks(nn.Module):
         value per robot. A module whose `forward` has arguments named `q` or `qd` gets the state, (B, nq) and (B, nv).
         """
         key = self._key(link_name, parameter_name)
-        self._check_joint(link_name, parameter_name)
+        self._check_place(link_name, parameter_name)
         if isinstance(parametrization, Parametrization) and not parametrization.has_value:
-            parametrization.set_value(link_value(self._values(), self.link_number(link_name), parameter_name))
+            parametrization.set_value(self.get_link_param(link_name, parameter_name))
         self.learned[key] = parametrization.to(device=self.device, dtype=self.dtype)
 
     def set_link_param(self, link_name: str, parameter_name: str, value: Any) -> None:
         """Give a link's parameter a value, or one for each robot of a batch: shape (B, *shape)."""
         shape = SHAPES[self._parameter(parameter_name)]
-        self._check_joint(link_name, parameter_name)
+        self._check_place(link_name, parameter_name)
         tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
         if tensor.shape[tensor.ndim - len(shape) :] != shape:
             raise PullbackError(
@@ -104,17 +104,18 @@ class LearnableLinks(nn.Module):
 
     def get_link_param(self, link_name: str, parameter_name: str) -> Tensor:
         """Return the present value of a link's parameter; shape as in `pullback.robot.parameters.SHAPES`."""
-        key = self._key(link_name, parameter_name)
-        link, inertial = self.link_number(link_name), self._key(link_name, "inertial")
-        values = self._values()
+        key, inertial = self._key(link_name, parameter_name), self._key(link_name, "inertial")
         if key in self.learned:
             value = call_module(self.learned[key], parameter_name, {}, self._like)
-            return value[0] if len(value) == 1 else value
-        if parameter_name in ("mass", "com", "inertia_mat") and inertial in self.learned:
+        elif parameter_name == "inertial":
+            value = pseudo_inertia(*(self.get_link_param(link_name, name) for name in PARTS))
+        elif parameter_name in PARTS and inertial in self.learned:
             pseudo = call_module(self.learned[inertial], "inertial", {}, self._like)
-            value = split_inertial(values, {"inertial": {link: pseudo}})[parameter_name][link]
-            return value[0] if len(value) == 1 else value
-        return link_value(values, link, parameter_name).clone()
+            value = split_pseudo_inertia(pseudo)[PARTS.index(parameter_name)]
+        else:
+            return self._values().base[parameter_name][self.link_number(link_name)].clone()
+        shape = SHAPES[parameter_name]
+        return value.reshape(shape) if value.shape[: -len(shape) or None].numel() == 1 else value
 
     def freeze_learnable_link_param(self, link_name: str, parameter_name: str) -> None:
         """Stop the gradient of a learnable parameter; it keeps its value."""
@@ -164,7 +165,7 @@ class LearnableLinks(nn.Module):
 
     def _inertias(self, kinematics: Kinematics, states: Mapping[str, Tensor | None]) -> Tensor:
         values = self._values()
-        replaced = split_inertial(values, {name: self._replaced(name, states) for name in INERTIAL})
+        replaced = split_inertial({name: self._replaced(name, states) for name in INERTIAL})
         mass, com, inertia = (substitute(values.base[name], links) for name, links in replaced.items())
         return body_inertias(self.model, kinematics, mass, com, inertia)
 
@@ -213,8 +214,15 @@ class LearnableLinks(nn.Module):
         link, _, parameter = key.rpartition("/")
         return link.replace("\u00b7", "."), parameter
 
-    def _check_joint(self, link: str, parameter: str) -> None:
-        """Refuse a parameter of the joint above a link where there is none for it to act on."""
+    def _check_place(self, link: str, parameter: str) -> None:
+        """Refuse a parameter that has nothing to act on, or that another one has taken the place of."""
+        rivals = PARTS if parameter == "inertial" else ("inertial",) if parameter in PARTS else ()
+        for rival in rivals:
+            if self._key(link, rival) in self.learned:
+                raise PullbackError(
+                    f'{parameter} of {link!r}: {rival} was given a value or made learnable before, and "inertial" is '
+                    f"mass, com and inertia_mat at once; choose one or the other"
+                )
         number = self.link_number(link)
         joint, body = self.model.link_joint[number], self.model.link_body[number]
         if parameter in KINEMATIC and joint is None:

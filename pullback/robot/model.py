@@ -116,6 +116,8 @@ class RobotModel(LearnableLinks):
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Move the coordinates q (*batch, nq) by the displacement step = dt qd (*batch, nv), on the manifold."""
+        batch = torch.broadcast_shapes(q.shape[:-1], step.shape[:-1])
+        q, step = q.expand(*batch, self.nq), step.expand(*batch, self.nv)
         pieces = []
         for body in self.model.independent_bodies():
             (nq, nv), name = COORDINATES[body.kind], body.joint.name

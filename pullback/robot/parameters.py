@@ -17,7 +17,7 @@ from torch import nn
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model
-from pullback.robot.parametrizations import pseudo_inertia, split_pseudo_inertia
+from pullback.robot.parametrizations import split_pseudo_inertia
 from pullback.spatial.rotations_torch import rotation_from_rpy, rpy_from_rotation
 
 Tensor = torch.Tensor
@@ -36,7 +36,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
 """The parameters of a link and their shapes; "inertial" is mass, com and inertia_mat as one pseudo-inertia."""
 
 KINEMATIC = ("trans", "rot_angles")
-INERTIAL = ("mass", "com", "inertia_mat", "inertial")
+PARTS = ("mass", "com", "inertia_mat")
+INERTIAL = (*PARTS, "inertial")
 DOF = ("joint_armature", "joint_damping", "joint_friction")
 
 
@@ -79,13 +80,6 @@ class Values:
             "joint_armature": tensor([0.0 if j is None else j.armature for j in joints]),
         }
         self.R_BL = tensor([b.R_LB.T for b in model.bodies]).reshape(-1, 3, 3)
-
-
-def link_value(values: Values, link: int, parameter: str) -> Tensor:
-    """Return the description's value of one link's parameter."""
-    if parameter == "inertial":
-        return pseudo_inertia(*(values.base[name][link] for name in ("mass", "com", "inertia_mat")))
-    return values.base[parameter][link]
 
 
 def call_module(module: nn.Module, parameter: str, states: Mapping[str, Tensor | None], like: Tensor) -> Tensor:
@@ -179,9 +173,9 @@ def dof_rows(model: Model, armature: Tensor, damping: Tensor, friction: Tensor) 
     return torch.stack([x.expand(batch, -1)[:, links] for x in (armature, damping, friction)], -1).flatten(1)
 
 
-def split_inertial(values: Values, replaced: dict[str, dict[int, Tensor]]) -> dict[str, dict[int, Tensor]]:
+def split_inertial(replaced: dict[str, dict[int, Tensor]]) -> dict[str, dict[int, Tensor]]:
     """Return the replacements with each "inertial" spelt out as mass, com and inertia_mat."""
-    spelt = {name: dict(replaced.get(name, {})) for name in ("mass", "com", "inertia_mat")}
+    spelt = {name: dict(replaced.get(name, {})) for name in PARTS}
     for link, pseudo in replaced.get("inertial", {}).items():
         for name, value in zip(spelt, split_pseudo_inertia(pseudo)):
             spelt[name][link] = value

@@ -19,12 +19,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pullback.core.errors import PullbackError
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
 from pullback.tasks._device import find_device
+from pullback.tasks._interrupt import gentle_interrupt
 
 Tensor = torch.Tensor
 
@@ -95,10 +97,12 @@ def run(options: Options) -> Identified:
     generator = torch.Generator().manual_seed(options.seed)
     device = find_device(options.device)
     truth = load(options.robot, dtype=torch.float64, device=device)
+    links = [link.name for link in truth.model.links if link.mass > 0.0]
+    if not links:
+        raise PullbackError(f"no link of {options.robot!r} has a mass; there is nothing to find")
     make = sine_motion if options.motion == "sine" else random_torque_motion
     data = make(truth, samples=options.samples, dt=options.dt, noise=options.noise, generator=generator)
-    links = [link.name for link in truth.model.links if link.mass > 0.0]
-    true = torch.stack([truth.get_link_param(name, "mass") for name in links])
+    true = masses(truth, links)
     factor = options.wrong_by ** (2.0 * torch.rand(len(links), dtype=torch.float64, generator=generator) - 1.0)
     start = true * factor.to(true)
 
@@ -150,21 +154,19 @@ def learn(
     losses: list[float] = []
     best = deepcopy(robot.state_dict())
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("loss {task.fields[loss]:.3e}"))
-    try:
-        with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-            bar = progress.add_task("learning masses", total=options.epochs, loss=float("nan"))
-            while len(losses) < options.epochs and not converged(losses):
-                before = deepcopy(robot.state_dict())
-                losses.append(optimizer.step(closure).item())
-                best = before if losses[-1] == min(losses) else best
-                progress.update(bar, advance=1, loss=losses[-1])
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
+        bar = progress.add_task("learning masses", total=options.epochs, loss=float("nan"))
+        while len(losses) < options.epochs and not converged(losses) and not stop:
+            before = deepcopy(robot.state_dict())
+            losses.append(optimizer.step(closure).item())
+            best = before if losses[-1] == min(losses) else best
+            progress.update(bar, advance=1, loss=losses[-1])
+        if not stop:
             progress.update(bar, completed=options.epochs)
-    except KeyboardInterrupt:
+    if stop:
         console.print(f"[yellow]stopped after {len(losses)} epochs; this is what was reached[/]")
-        robot.load_state_dict(best)
-        return losses, True
     robot.load_state_dict(best)
-    return losses, False
+    return losses, bool(stop)
 
 
 def converged(losses: list[float]) -> bool:
@@ -225,6 +227,8 @@ def report(found: Identified, console: Console) -> None:
         console.print(
             f"weak: the noise leaves it uncertain by more than {WEAK:.0%}; more samples or other motions help"
         )
+    if not converged(found.losses):
+        console.print("not converged: standard errors do not count the way the optimiser has still to go")
     if found.losses:
         console.print(f"loss: {found.losses[0]:.3e} at the start, {min(found.losses):.3e} at its best")
 

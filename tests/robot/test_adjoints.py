@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import pullback as pb
+from pullback.description.tree import Joint
 from tests.reference import dynamics as reference
 from tests.robot.operators import OPERATORS, Operator, random_inputs
 from tests.robot.synthetic import TIP, synthetic_robot
@@ -61,7 +62,7 @@ def learnable_robot(
     learned = {}
     for link, joint in zip(robot.get_link_names(), robot.model.link_joint):
         for parameter, shape in PARAMETERS.items():
-            if parameter == "joint_armature" and (joint is None or joint.type == "floating"):
+            if not has_parameter(joint, parameter):
                 continue
             module = pb.UnconstrainedTensor()
             if robots is not None:
@@ -71,6 +72,15 @@ def learnable_robot(
             robot.make_link_param_learnable(link, parameter, module)
             learned[link, parameter] = module
     return robot, learned
+
+
+def has_parameter(joint: Joint | None, parameter: str) -> bool:
+    """Return whether the link below a joint has a parameter: those of its joint must act on something."""
+    if parameter in ("trans", "rot_angles"):
+        return joint is not None
+    if parameter == "joint_armature" and joint is not None and joint.type == "floating":
+        return False
+    return not parameter.startswith("joint_") or (joint is not None and joint.type != "fixed")
 
 
 def symmetric(x: torch.Tensor) -> torch.Tensor:
@@ -344,6 +354,28 @@ def test_parameters_per_robot_are_each_robots_own(operator):
             module.set_value(learned[key].raw[k])
         found = operator.compute(alone, *(x[name][k] for name in operator.inputs))
         assert close(found, together[k], ROUNDING)
+
+
+@each_operator
+def test_parameters_per_robot_serve_every_time(operator):
+    """Of a batch (T, B) the last dimension counts the robots."""
+    robot, learned = learnable_robot(3)
+    x = random_inputs(robot, 2, 3)
+    inputs = [x[name] for name in operator.inputs]
+    together = operator.compute(robot, *inputs)
+    mu = torch.randn(together.shape, dtype=together.dtype, generator=torch.Generator().manual_seed(11))
+    together.backward(mu)
+    found = {key: module.raw.grad for key, module in learned.items()}
+    robot.zero_grad()
+    for t in range(2):
+        alone = operator.compute(robot, *(i[t] for i in inputs))
+        assert torch.equal(alone, together[t])
+        alone.backward(mu[t])
+    for key, module in learned.items():
+        assert (found[key] is None) == (module.raw.grad is None)
+        if found[key] is not None:
+            scale = max(1.0, module.raw.grad.abs().max().item())
+            assert (found[key] - module.raw.grad).abs().max().item() <= ROUNDING * scale
 
 
 @each_operator

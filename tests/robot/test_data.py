@@ -153,5 +153,6 @@ def test_the_loss_is_one_for_the_mean_and_weighs_outputs_alike():
 
 
 def test_the_loss_refuses_an_output_that_never_changes():
-    with pytest.raises(pb.PullbackError, match="the variance of output 1 is zero: the data never changes there"):
-        pb.NMSELoss(torch.tensor([1.0, 0.0]))
+    for variance in (torch.tensor([1.0, 0.0]), torch.tensor([1.0, torch.nan])):
+        with pytest.raises(pb.PullbackError, match="the variance of output 1 is zero or not a number: the data never"):
+            pb.NMSELoss(variance)

@@ -100,13 +100,6 @@ def test_learned_values_are_written(tmp_path):
     assert_same_dynamics(robot, again)
 
 
-def test_a_pseudo_inertia_prevails_over_a_mass_as_it_does_in_the_dynamics(tmp_path):
-    robot = pb.load("iiwa7", dtype=torch.float64)
-    robot.make_link_param_learnable("iiwa_link_5", "inertial", pb.PhysicalInertia())
-    robot.set_link_param("iiwa_link_5", "mass", 9.0)
-    assert_same_dynamics(robot, exported(robot, tmp_path))
-
-
 def test_a_float32_robot_keeps_the_digits_it_did_not_learn(tmp_path):
     robot = pb.load("iiwa7", dtype=torch.float32)
     robot.set_link_param("iiwa_link_2", "mass", 0.1)

@@ -105,3 +105,26 @@ def test_a_hand_made_tree_with_a_chain_of_mimics():
     q, qd, f = (torch.randn(5, 1, dtype=torch.float64) for _ in range(3))
     qdd = robot.compute_forward_dynamics(q, qd, f)
     assert torch.allclose(robot.compute_inverse_dynamics(q, qd, qdd), f, rtol=1e-10)
+
+
+def test_inertial_and_its_parts_exclude_each_other():
+    robot = chain("revolute", "revolute")
+    robot.make_link_param_learnable("link1", "inertial", pb.PhysicalInertia())
+    with pytest.raises(pb.PullbackError, match="mass of 'link1': inertial was given a value or made learnable before"):
+        robot.set_link_param("link1", "mass", 9.0)
+    robot.set_link_param("link0", "com", [0.1, 0.0, 0.0])
+    with pytest.raises(pb.PullbackError, match="inertial of 'link0': com was given a value"):
+        robot.make_link_param_learnable("link0", "inertial", pb.PhysicalInertia())
+
+
+def test_a_parametrization_without_a_value_starts_from_the_present_one():
+    robot = chain("revolute", "revolute")
+    robot.set_link_param("link1", "mass", 2.5)
+    robot.make_link_param_learnable("link1", "mass", pb.PositiveScalar())
+    assert torch.allclose(robot.get_link_param("link1", "mass"), torch.tensor(2.5, dtype=torch.float64))
+
+
+def test_one_pose_and_many_displacements():
+    robot = chain("revolute", base="floating")
+    moved = robot.integrate(robot.neutral(), torch.zeros(5, robot.nv, dtype=torch.float64))
+    assert torch.equal(moved, robot.neutral(5))

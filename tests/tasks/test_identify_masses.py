@@ -1,10 +1,13 @@
 """The task identify-masses finds what the data can tell, says what it cannot, and survives being stopped."""
 
+import signal
+
 import pytest
 import torch
 
 import pullback as pb
 from pullback.tasks import identify_masses
+from pullback.tasks._interrupt import gentle_interrupt
 from pullback.tasks.identify_masses import Options, run, standard_error
 
 # a least-squares estimate lies within this many standard errors of the truth, but for one seed in ten thousand or so
@@ -26,10 +29,12 @@ def test_it_finds_the_masses_to_the_accuracy_it_states(tmp_path, motion):
 def test_the_bolted_link_is_reported_as_unseen_not_hidden(tmp_path, capsys):
     found = run(Options(samples=200, epochs=3, out=tmp_path))
     assert found.links[0] == "iiwa_link_0"
+    assert not found.interrupted
     assert torch.isinf(found.standard_error[0])
     assert found.learned[0] == pytest.approx(found.start[0].item())
     text = capsys.readouterr().out
     assert "no effect" in text
+    assert "not converged" in text
     assert str(tmp_path) in text.replace("\n", "")
 
 
@@ -50,7 +55,7 @@ def test_stopped_by_the_user_it_keeps_what_was_reached_and_still_reports(tmp_pat
     def impatient(*arguments):
         calls.append(1)
         if len(calls) == 8:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return predict(*arguments)
 
     monkeypatch.setattr(identify_masses, "predict", impatient)
@@ -60,6 +65,24 @@ def test_stopped_by_the_user_it_keeps_what_was_reached_and_still_reports(tmp_pat
     assert found.picture is not None
     assert found.picture.is_file()
     assert "stopped after" in capsys.readouterr().out
+    assert min(found.losses) < 0.5 * found.losses[0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_stops_at_once():
+    with gentle_interrupt() as stop:
+        assert not stop
+        signal.raise_signal(signal.SIGINT)
+        assert stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_robot_without_masses_is_refused(tmp_path):
+    file = tmp_path / "empty.urdf"
+    file.write_text('<robot name="empty"><link name="a"/></robot>')
+    with pytest.raises(pb.PullbackError, match=r"no link of .* has a mass; there is nothing to find"):
+        run(Options(robot=str(file), out=tmp_path))
 
 
 def test_the_same_seed_gives_the_same_masses(tmp_path):

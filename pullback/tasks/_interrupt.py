@@ -1,0 +1,39 @@
+"""Ctrl-C as a request: a task ends after the step it is in, keeps what it has reached, and reports."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupt:
+    """Whether the user has asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __bool__(self) -> bool:
+        return self.asked
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Note the first Ctrl-C; a second one stops at once."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def gentle_interrupt() -> Iterator[Interrupt]:
+    """Give what turns true at the first Ctrl-C inside the block; other threads than the main one get no signals."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGINT, interrupt.handle)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
