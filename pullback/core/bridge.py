@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import warp as wp
+from torch.autograd import forward_ad
 
 from pullback.core.errors import PullbackError, SecondDerivativeError
 from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
@@ -59,8 +60,8 @@ class Program:
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:
         """Return the output (B, rows), differentiable in every input."""
-        # torch's way through functorch transforms costs 30 µs a call, so it is taken only inside one
-        if torch._C._are_functorch_transforms_active():
+        # torch's way through transforms, and to an error in forward mode, costs 30 µs a call: taken where it is needed
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return _Transformed.apply(self, *inputs)  # pyright: ignore[reportReturnType]
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
             return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
@@ -102,19 +103,27 @@ class Program:
     def _refuse(self, inputs: Sequence[Tensor | None], output: Tensor) -> None:
         """Raise if an input or the output is not finite, and say where; on a CPU only, looking would stall a GPU."""
         for name, x in zip(self.operator.inputs, inputs):
-            bad = [] if x is None else (~torch.isfinite(x)).nonzero().tolist()
-            if x is not None and bad:
-                world, entry = bad[0]
-                raise PullbackError(
-                    f"{name} is not finite: entry {entry} of batch element {world} is {x[world, entry].item()}, "
-                    f"{len(bad)} such in all; check what produced it"
-                )
+            if x is not None:
+                refuse_not_finite(name, x)
         if not bool(torch.isfinite(output).all()):
             worlds = (~torch.isfinite(output)).any(1).nonzero().flatten().tolist()
             raise PullbackError(
                 f"{self.operator.name} gave values that are not finite in {len(worlds)} batch elements, the first of "
                 f"them {worlds[0]}, though all inputs are finite; a joint that moves no mass does that, or huge numbers"
             )
+
+
+def refuse_not_finite(name: str, x: Tensor) -> None:
+    """Raise if an entry of x (B, n) is not finite; not on a GPU and not inside a functorch transform."""
+    if x.device.type != "cpu" or torch._C._are_functorch_transforms_active() or _is_finite(x):
+        return
+    bad = (~torch.isfinite(x)).nonzero().tolist()
+    if bad:
+        world, entry = bad[0]
+        raise PullbackError(
+            f"{name} is not finite: entry {entry} of batch element {world} is {x[world, entry].item()}, "
+            f"{len(bad)} such in all; check what produced it"
+        )
 
 
 def _is_finite(x: Tensor) -> bool:

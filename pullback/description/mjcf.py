@@ -267,6 +267,11 @@ class _Reader:
             values = getattr(model, field, None)
             if values is not None and np.any(values):
                 self._note(f"{what} is left out")
+        if root is not None and self.tree.base == "floating":
+            dofs = slice(model.body_dofadr[root], model.body_dofadr[root] + 6)
+            for quantity in ("armature", "damping", "frictionloss"):
+                if np.any(getattr(model, f"dof_{quantity}")[dofs]):
+                    self._note(f"{quantity} of the free joint of {self.link_names[root]!r} is left out")
         if root is not None and self.tree.base == "fixed":
             moved = model.body_pos[root].any() or np.any(model.body_quat[root] != (1.0, 0.0, 0.0, 0.0))
             if moved:

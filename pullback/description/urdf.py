@@ -70,6 +70,8 @@ def read_urdf(path: Path, *, strict: bool = False) -> Tree:
         tree.links.append(_link(element, link, path, tree))
     for element, joint in zip(root.findall("joint"), robot.joints):
         tree.joints.append(_joint(element, joint))
+        if joint.type == "fixed" and joint.mimic is not None:
+            warn(tree, f"joint {joint.name!r} in {path.name}: a fixed joint cannot mimic; its <mimic> is left out")
     check_tree(tree, strict=strict)
     return tree
 
@@ -214,7 +216,7 @@ def _joint(element: Any, source: yourdfpy.Joint) -> Joint:
         joint.damping = _number(numbers.get("damping"), 0.0)
         joint.friction = _number(numbers.get("friction"), 0.0)
         joint.armature = _number(numbers.get("armature"), 0.0)
-    if source.mimic is not None:
+    if source.mimic is not None and kind != "fixed":
         multiplier, offset = source.mimic.multiplier, source.mimic.offset
         joint.mimic = Mimic(
             source.mimic.joint,

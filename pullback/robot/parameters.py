@@ -109,18 +109,23 @@ def substitute(base: Tensor, replaced: Mapping[int, Tensor]) -> Tensor:
     """Return (b, L, *shape): the base values with those of some links replaced by (b, *shape)."""
     if not replaced:
         return base[None]
-    sizes = {len(v) for v in replaced.values()} - {1}
-    if len(sizes) > 1:
-        raise PullbackError(f"per-robot parameters have different batches: {sorted(sizes)}; give all of them one size")
-    batch = max(sizes, default=1)
+    batch = common_batch(*replaced.values())
     rows = base.expand(batch, *base.shape).unbind(1)
     links = [replaced[k].expand(batch, *base.shape[1:]) if k in replaced else x for k, x in enumerate(rows)]
     return torch.stack(links, 1)
 
 
+def common_batch(*parameters: Tensor) -> int:
+    """Return for how many robots parameters (b, ...) are given, 1 where all robots share them."""
+    sizes = sorted({len(x) for x in parameters} - {1})
+    if len(sizes) > 1:
+        raise PullbackError(f"per-robot parameters have different batches: {sizes}; give all of them one size")
+    return sizes[0] if sizes else 1
+
+
 def joint_kinematics(model: Model, values: Values, trans: Tensor, rot_angles: Tensor) -> Kinematics:
     """Chain the fixed joints: where links sit on bodies and joints on parent bodies, from (b, L, 3) each."""
-    batch = max(len(trans), len(rot_angles))
+    batch = common_batch(trans, rot_angles)
     rotation = rotation_from_rpy(rot_angles).expand(batch, -1, 3, 3).unbind(1)
     shift = trans.expand(batch, -1, 3).unbind(1)
     identity = torch.eye(3, dtype=trans.dtype, device=trans.device).expand(batch, 3, 3)
@@ -150,6 +155,7 @@ def joint_kinematics(model: Model, values: Values, trans: Tensor, rot_angles: Te
 
 def body_inertias(model: Model, kinematics: Kinematics, mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     """Sum the links' inertias over each body: mass, first moment, xx xy xz yy yz zz about its origin, (b, 10 n)."""
+    batch = common_batch(kinematics.R_BL, mass, com, inertia)
     R, p = kinematics.R_BL, kinematics.p_BL
     m = mass[..., None]
     inertia = 0.5 * (inertia + inertia.mT)
@@ -157,7 +163,6 @@ def body_inertias(model: Model, kinematics: Kinematics, mass: Tensor, com: Tenso
     square = (c * c).sum(-1)[..., None, None] * torch.eye(3, dtype=c.dtype, device=c.device)
     about_origin = R @ inertia @ R.mT + m[..., None] * (square - c[..., :, None] * c[..., None, :])
     upper = about_origin.flatten(-2)[..., [0, 1, 2, 4, 5, 8]]
-    batch = max(len(m), len(c), len(upper))
     rows = torch.cat([x.expand(batch, -1, -1) for x in (m, m * c, upper)], -1)
     moving = [k for k, body in enumerate(model.link_body) if body != WORLD]
     bodies = torch.tensor([model.link_body[k] for k in moving], device=rows.device, dtype=torch.long)
@@ -169,7 +174,7 @@ def dof_rows(model: Model, armature: Tensor, damping: Tensor, friction: Tensor) 
     """Spread the joints' armature, damping and friction over their degrees of freedom: (b, nv * 3)."""
     child = {joint.name: k for k, joint in enumerate(model.link_joint) if joint is not None}
     links = [child[b.joint.name] for b in model.bodies for _ in range(COORDINATES[b.kind][1])]
-    batch = max(len(armature), len(damping), len(friction))
+    batch = common_batch(armature, damping, friction)
     return torch.stack([x.expand(batch, -1)[:, links] for x in (armature, damping, friction)], -1).flatten(1)
 
 

@@ -17,12 +17,15 @@ def rotation_from_rpy(rpy: Tensor) -> Tensor:
 
 
 def rpy_from_rotation(R: Tensor) -> Tensor:
-    """Return roll, pitch, yaw [rad] of rotation matrices (*, 3, 3); yaw is 0 where pitch is +-90 degrees."""
-    cos_pitch = torch.hypot(R[..., 0, 0], R[..., 1, 0])
-    pitch = torch.atan2(-R[..., 2, 0], cos_pitch)
-    regular = cos_pitch > 1e-9
-    roll = torch.where(regular, torch.atan2(R[..., 2, 1], R[..., 2, 2]), torch.atan2(-R[..., 1, 2], R[..., 1, 1]))
-    yaw = torch.where(regular, torch.atan2(R[..., 1, 0], R[..., 0, 0]), torch.zeros_like(pitch))
+    """Return roll, pitch, yaw [rad] of rotation matrices (*, 3, 3).
+
+    Yaw is poorly defined where pitch is near +-90 degrees; roll is taken of what remains once yaw is undone, so that
+    the three together give R to rounding everywhere.
+    """
+    yaw = torch.atan2(R[..., 1, 0], R[..., 0, 0])
+    s, c = yaw.sin(), yaw.cos()
+    pitch = torch.atan2(-R[..., 2, 0], c * R[..., 0, 0] + s * R[..., 1, 0])
+    roll = torch.atan2(s * R[..., 0, 2] - c * R[..., 1, 2], c * R[..., 1, 1] - s * R[..., 0, 1])
     return torch.stack([roll, pitch, yaw], -1)
 
 

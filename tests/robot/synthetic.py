@@ -68,3 +68,13 @@ def _link(name: str, rng: np.random.Generator) -> Link:
 def _rotation(rng: np.random.Generator) -> np.ndarray:
     Q, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     return Q * np.sign(np.linalg.det(Q))
+
+
+def learning_robot(dtype: torch.dtype = torch.float64) -> pb.RobotModel:
+    """Return the synthetic robot with parameters that are learned and one that is given."""
+    robot = synthetic_robot(dtype=dtype)
+    robot.make_link_param_learnable("hinge", "mass", pb.PositiveScalar())
+    robot.make_link_param_learnable("ball", "inertial", pb.PhysicalInertia())
+    robot.make_link_param_learnable("wheel", "com", pb.UnconstrainedTensor())
+    robot.set_link_param("slider", "joint_damping", 0.7)
+    return robot

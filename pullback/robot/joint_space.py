@@ -1,0 +1,151 @@
+"""The joint space of a robot: coordinates, velocities, limits, moving on the manifold, and what a caller may pass."""
+
+from __future__ import annotations
+
+from math import inf, pi
+from typing import TypedDict
+
+import torch
+
+from pullback.core.errors import PullbackError
+from pullback.description.compile import COORDINATES
+from pullback.robot.learnable import LearnableLinks
+from pullback.spatial.rotations_torch import quaternion_from_vector, quaternion_product, rotate
+
+Tensor = torch.Tensor
+
+
+class JointLimits(TypedDict):
+    """Limits of one joint: [rad or m], [rad/s or m/s], [N·m or N]; infinite where there is none."""
+
+    lower: float
+    upper: float
+    velocity: float
+    effort: float
+
+
+class JointSpace(LearnableLinks):
+    """A robot's coordinates q (nq) and velocities (nv), those of `joint_names` in order."""
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return self.model.nq
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities, forces and accelerations."""
+        return self.model.nv
+
+    @property
+    def joint_names(self) -> list[str]:
+        """The joints whose coordinates make up q, in order."""
+        return list(self.model.joint_names)
+
+    def get_joint_limits(self) -> list[JointLimits]:
+        """Return the limits of each velocity's joint, in order; a floating base and balls have none."""
+        limits: list[JointLimits] = []
+        for body in self.model.independent_bodies():
+            given = body.joint.limits
+            for _ in range(COORDINATES[body.kind][1]):
+                one_dof = COORDINATES[body.kind][1] == 1
+                limits.append(
+                    {
+                        "lower": given.lower if one_dof else -inf,
+                        "upper": given.upper if one_dof else inf,
+                        "velocity": given.velocity,
+                        "effort": given.effort,
+                    }
+                )
+        return limits
+
+    def neutral(self, *batch: int) -> Tensor:
+        """Return q of the zero pose, shape (*batch, nq): zeros, and unit quaternions."""
+        q = self._like.new_zeros(self.nq)
+        for body in self.model.independent_bodies():
+            if body.kind in ("ball", "free"):
+                q[self.model.q_start[body.joint.name] + COORDINATES[body.kind][0] - 1] = 1.0
+        return q.repeat(*batch, 1) if batch else q
+
+    def random_q(self, *batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return coordinates drawn within the limits, a turn or a metre where there are none, shape (*batch, nq)."""
+        q = self.neutral(*batch)
+        for body in self.model.independent_bodies():
+            start, (nq, _) = self.model.q_start[body.joint.name], COORDINATES[body.kind]
+            drawn = torch.rand(*batch, nq, dtype=self.dtype, generator=generator).to(self.device)
+            if nq == 1:
+                reach = pi if body.kind == "revolute" else 1.0
+                lower, upper = max(body.joint.limits.lower, -reach), min(body.joint.limits.upper, reach)
+                drawn = lower + (upper - lower) * drawn
+            else:
+                drawn = 2.0 * drawn - 1.0
+                quat = drawn[..., -4:] + 1e-3
+                drawn = torch.cat([drawn[..., :-4], quat / torch.linalg.vector_norm(quat, dim=-1, keepdim=True)], -1)
+            q[..., start : start + nq] = drawn
+        return q
+
+    def integrate(self, q: Tensor, step: Tensor) -> Tensor:
+        """Move the coordinates q (*batch, nq) by the displacement step = dt qd (*batch, nv), on the manifold."""
+        batch, _ = self._flatten(q=(q, self.nq), step=(step, self.nv))
+        q, step = q.expand(*batch, self.nq), step.expand(*batch, self.nv)
+        pieces = [q[..., :0]]
+        for body in self.model.independent_bodies():
+            (nq, nv), name = COORDINATES[body.kind], body.joint.name
+            here = q[..., self.model.q_start[name] :][..., :nq]
+            move = step[..., self.model.v_start[name] :][..., :nv]
+            if nq == 1:
+                pieces.append(here + move)
+                continue
+            quat = here[..., -4:] / torch.linalg.vector_norm(here[..., -4:], dim=-1, keepdim=True)
+            if body.kind == "free":
+                pieces.append(here[..., :3] + rotate(quat, move[..., 3:]))
+            pieces.append(quaternion_product(quat, quaternion_from_vector(move[..., :3])))
+        return torch.cat(pieces, -1)
+
+    # -- the border ----------------------------------------------------------------------------------------------
+
+    def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
+        """Check and flatten tensors (*batch, n) to (B, n), or (1, n) where one has no batch; return also the batch."""
+        shapes = []
+        dtype, device = self._like.dtype, self._like.device
+        for name, (x, n) in given.items():
+            if not isinstance(x, Tensor):
+                raise PullbackError(f"{name} is a {type(x).__name__}; expected a torch tensor of shape (*batch, {n})")
+            if x.ndim == 0 or x.shape[-1] != n:
+                raise PullbackError(f"{name} has shape {tuple(x.shape)}; {self.model.tree.name} expects (*batch, {n})")
+            if x.dtype != dtype or x.device != device:
+                raise PullbackError(
+                    f"{name} is {x.dtype} on {x.device}, the robot is {dtype} on {device}; "
+                    f"convert one of them, for example robot.to({x.device.type!r}, {x.dtype})"
+                )
+            shapes.append(x.shape[:-1])
+        batch = shapes[0]
+        if any(shape != batch for shape in shapes):
+            try:
+                batch = torch.broadcast_shapes(*shapes)
+            except RuntimeError as error:
+                pairs = ", ".join(f"{name} {tuple(x.shape)}" for name, (x, _) in given.items())
+                raise PullbackError(f"batch dimensions do not broadcast: {pairs}") from error
+        return batch, [
+            x.reshape(batch.numel(), n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
+        ]
+
+    def _coordinates(self, q: Tensor) -> Tensor:
+        """Return the coordinates of all bodies, those of mimic joints included."""
+        if self.model.coupling is None:
+            return q
+        position, offset, _ = self._coupling()
+        return q @ position.mT + offset
+
+    def _velocities(self, qd: Tensor) -> Tensor:
+        return qd if self.model.coupling is None else qd @ self._coupling()[2].mT
+
+    def _coupling(self) -> tuple[Tensor, Tensor, Tensor]:
+        coupling = self.model.coupling
+        assert coupling is not None
+        matrices = (coupling.position, coupling.offset, coupling.velocity)
+        return self._cached("coupling", lambda: tuple(torch.from_numpy(x).to(self._like) for x in matrices))
+
+
+def _expand(x: Tensor, batch: torch.Size, n: int) -> Tensor:
+    return x.reshape(1, n) if x.shape[:-1].numel() == 1 else x.expand(*batch, n).reshape(batch.numel(), n)
