@@ -1,8 +1,9 @@
-"""Robot dynamics against Pinocchio and differentiable-robot-model, in one run: `make bench-robot`.
+"""Robot dynamics against Pinocchio and differentiable-robot-model (DRM), in one run: `make bench-robot`.
 
-One thread and float64 unless a row says otherwise; medians over rounds in which all competitors take turns. Pinocchio's
-forward dynamics loop in C++ (`abaInParallel` on one thread). Its derivatives have no such loop: they are called from
-Python, and the same call for a one-joint robot, which is nearly all overhead, is measured too and taken off.
+One thread and float64 unless a row says otherwise; medians, and all competitors take turns. Forward times are with
+recording for a backward pass, as in learning. Pinocchio's forward dynamics are timed in a loop in C++ (`abaInParallel`
+on one thread) and in one in Python. Its derivatives have no loop in C++: they are called from Python, and the same call
+for a one-joint robot, which is nearly all overhead, is timed too and taken off.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pullback as pb
 from bench.timing import time_in_turns
 
 BATCH = 1024
-ROUNDS = 60
+ROUNDS = 30
 
 Tensor = torch.Tensor
 Rows = list[tuple[str, str, str, str]]
@@ -39,14 +40,13 @@ def states(robot: pb.RobotModel, batch: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def forward_and_backward(robot: pb.RobotModel, batch: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return forward dynamics without a graph, and its vjp alone in q, qd and tau."""
+    """Return forward dynamics, recording for a backward pass, and its vjp alone in q, qd and tau."""
     q, qd, tau = states(robot, batch)
     qdd = robot.compute_forward_dynamics(q, qd, tau)
     cotangent = torch.randn_like(qdd)
 
     def forward() -> Tensor:
-        with torch.no_grad():
-            return robot.compute_forward_dynamics(q, qd, tau)
+        return robot.compute_forward_dynamics(q, qd, tau)
 
     def backward() -> tuple[Tensor, ...]:
         return torch.autograd.grad(qdd, (q, qd, tau), cotangent, retain_graph=True)
@@ -55,7 +55,7 @@ def forward_and_backward(robot: pb.RobotModel, batch: int) -> tuple[Callable[[],
 
 
 def pinocchio_functions(urdf: str, batch: int) -> dict[str, Callable[[], Any]]:
-    """Return Pinocchio's forward dynamics, its derivatives, and the derivatives of a one-joint robot."""
+    """Return Pinocchio's forward dynamics twice, its derivatives, and the derivatives of a one-joint robot."""
     import numpy as np
     import pinocchio as pin  # pyright: ignore[reportMissingImports]
 
@@ -67,25 +67,26 @@ def pinocchio_functions(urdf: str, batch: int) -> dict[str, Callable[[], Any]]:
     rng = np.random.default_rng(0)
     columns = [np.asfortranarray(rng.standard_normal((n, batch))) for n in (model.nq, model.nv, model.nv)]
 
-    def derivatives(robot: Any) -> Callable[[], None]:
+    def loop(algorithm: Callable[..., Any], robot: Any) -> Callable[[], None]:
         data = robot.createData()
         rows = [[np.ascontiguousarray(x[: robot.nv, k]) for x in columns] for k in range(batch)]
 
         def run() -> None:
             for q, v, tau in rows:
-                pin.computeABADerivatives(robot, data, q, v, tau)
+                algorithm(robot, data, q, v, tau)
 
         return run
 
     return {
         "pin forward": lambda: pin.abaInParallel(1, pool, *columns),
-        "pin derivatives": derivatives(model),
-        "pin call": derivatives(single),
+        "pin forward, Python": loop(pin.aba, model),
+        "pin derivatives": loop(pin.computeABADerivatives, model),
+        "pin call": loop(pin.computeABADerivatives, single),
     }
 
 
 def drm_functions(urdf: str, batch: int) -> dict[str, Callable[[], Any]]:
-    """Return the forward dynamics of differentiable-robot-model and forward plus backward."""
+    """Return the forward dynamics of differentiable-robot-model, recording for a backward pass, and that pass alone."""
     from differentiable_robot_model.robot_model import DifferentiableRobotModel
 
     stdout, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115
@@ -94,17 +95,17 @@ def drm_functions(urdf: str, batch: int) -> dict[str, Callable[[], Any]]:
     finally:
         sys.stdout.close()
         sys.stdout = stdout
-    q, qd, tau = (torch.randn(batch, 7) for _ in range(3))
-    leaves = [x.clone().requires_grad_() for x in (q, qd, tau)]
+    leaves = [torch.randn(batch, 7).requires_grad_() for _ in range(3)]
 
     def forward() -> Tensor:
-        with torch.no_grad():
-            return robot.compute_forward_dynamics(q, qd, tau, include_gravity=True)
+        return robot.compute_forward_dynamics(*leaves, include_gravity=True)
 
-    def both() -> None:
-        robot.compute_forward_dynamics(*leaves, include_gravity=True).sum().backward()
-
-    return {"drm forward": forward, "drm both": both}
+    qdd = forward()
+    cotangent = torch.randn_like(qdd)
+    return {
+        "drm forward": forward,
+        "drm backward": lambda: torch.autograd.grad(qdd, leaves, cotangent, retain_graph=True),
+    }
 
 
 def measure_iiwa(rounds: int) -> tuple[Rows, dict[str, float]]:
@@ -119,13 +120,14 @@ def measure_iiwa(rounds: int) -> tuple[Rows, dict[str, float]]:
     t |= time_in_turns({"forward32_": forward32, "backward32_": backward32, **drm_functions(urdf, BATCH)}, rounds=7)
     t |= time_in_turns({"single": lambda: robot.compute_forward_dynamics(q, qd, tau)}, rounds=500)
     us = {name: value / BATCH * 1e6 for name, value in t.items()}
-    derivatives, drm_backward = us["pin derivatives"] - us["pin call"], us["drm both"] - us["drm forward"]
+    derivatives = us["pin derivatives"] - us["pin call"]
     rows = [
         row("ABA, us a robot", us["forward"], "Pinocchio, C++ loop", us["pin forward"], at_most=0.6),
+        row("ABA, us a robot", us["forward"], "Pinocchio, Python loop", us["pin forward, Python"], at_most=0.6),
         row("vjp of ABA", us["backward"], "computeABADerivatives less its call", derivatives, at_most=0.8),
         row("vjp of ABA", us["backward"], "computeABADerivatives, Python loop", us["pin derivatives"], at_most=0.8),
         row("ABA, float32", us["forward32_"], "DRM", us["drm forward"], at_most=1 / 30),
-        row("vjp of ABA, float32", us["backward32_"], "DRM backward", drm_backward, at_most=1 / 20),
+        row("vjp of ABA, float32", us["backward32_"], "DRM", us["drm backward"], at_most=1 / 20),
         ("one call, no batch", f"{t['single'] * 1e6:.0f} us", "bar", f"150 us {verdict(t['single'] <= 150e-6)}"),
     ]
     return rows, us

@@ -1,4 +1,4 @@
-"""Timing functions that stand in one table: rounds take turns, and medians are compared as ratios."""
+"""Timing functions that stand in one table: they take turns, and medians are compared as ratios."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from typing import TypeVar
 import torch
 
 Key = TypeVar("Key", bound=Hashable)
+CALLS = 4
 
 
 def time_in_turns(
     functions: Mapping[Key, Callable[[], object]], *, rounds: int, seconds: float = 60.0
 ) -> dict[Key, float]:
-    """Return the median time [s] of each function, all of them called once a round, so that noise meets all alike."""
+    """Return the median time [s] of each function.
+
+    All take turns in every round, so that noise meets all alike; each is called a few times a turn, the first of which,
+    with the caches full of another's data, is not counted.
+    """
     for function in functions.values():
         function()
     times: dict[Key, list[float]] = {name: [] for name in functions}
     start = time.perf_counter()
     for _ in range(rounds):
         for name, function in functions.items():
-            synchronize()
-            before = time.perf_counter()
             function()
-            synchronize()
-            times[name].append(time.perf_counter() - before)
+            for _ in range(CALLS):
+                synchronize()
+                before = time.perf_counter()
+                function()
+                synchronize()
+                times[name].append(time.perf_counter() - before)
         if time.perf_counter() - start > seconds:
             break
     return {name: median(values) for name, values in times.items()}

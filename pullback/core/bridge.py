@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 import warp as wp
 from torch.autograd import forward_ad
@@ -21,6 +22,9 @@ from pullback.core.errors import PullbackError, SecondDerivativeError
 from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
 
 Tensor = torch.Tensor
+
+SHARD_GAP = 64
+"""Elements left between what two CPU threads write to: two pairs of cache lines in float32."""
 
 REAL = {torch.float32: wp.float32, torch.float64: wp.float64}
 
@@ -126,9 +130,16 @@ def refuse_not_finite(name: str, x: Tensor) -> None:
         )
 
 
+def _numpy_zeros(worlds: int, rows: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.zeros((worlds, rows), dtype=np.float64 if dtype is torch.float64 else np.float32))
+
+
 def _is_finite(x: Tensor) -> bool:
-    """Tell whether a sum over x is finite: quick, and it can only err on the side of another look."""
-    return math.isfinite(x.sum().item())
+    """Tell whether a sum over x is finite: quick, and it can only err on the side of another look.
+
+    By numpy, because torch would wake its own threads for it, and those go on spinning where ours should run.
+    """
+    return math.isfinite(x.detach().numpy().sum())
 
 
 class _Launch:
@@ -162,10 +173,10 @@ class _Launch:
         """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
         rows = x.shape[1]
         if x.shape[0] == 1 and self.on_cpu:
-            adj = self.reference.new_zeros(self.shards, rows)
-            size = adj.element_size()
-            return adj, Strided(adj.data_ptr(), rows, size, 0, rows * size)
-        adj = self._worlds_tensor(rows, torch.zeros)
+            return self._rows_a_shard(rows, self.reference.new_zeros)
+        # numpy's zeros wake no threads of torch's
+        zeros = _numpy_zeros if self.on_cpu else torch.zeros
+        adj = self._worlds_tensor(rows, zeros)
         return adj, self._strided(adj, shared=False)
 
     def reduce(self, adj: Tensor, x: Tensor) -> Tensor:
@@ -191,10 +202,16 @@ class _Launch:
             x, strided = self.output(rows)
             self.kept.append(x)
             return strided
-        x = self.reference.new_empty(self.shards, rows)
+        x, strided = self._rows_a_shard(rows, self.reference.new_empty)
         self.kept.append(x)
+        return strided
+
+    def _rows_a_shard(self, rows: int, make: Callable[..., Tensor]) -> tuple[Tensor, Strided]:
+        """Return (shards, rows) with a gap between shards: threads that write to one cache line wait for each other."""
+        padded = rows + SHARD_GAP
+        x = make(self.shards, padded)[:, :rows]
         size = x.element_size()
-        return Strided(x.data_ptr(), rows, size, 0, rows * size)
+        return x, Strided(x.data_ptr(), rows, size, 0, padded * size)
 
     @staticmethod
     def _strided(x: Tensor, *, shared: bool) -> Strided:

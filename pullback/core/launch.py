@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from ctypes import sizeof
+from ctypes import Structure, byref, sizeof
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -102,35 +102,58 @@ class Launcher:
 
     def _launch(self, arrays: Sequence[Strided], shard: int, first: int, count: int, stream: Any = None) -> None:
         recorded = self._recorded
-        if not hasattr(recorded, "command"):
-            recorded.command = self._record(len(arrays), count)
-            recorded.count = count
-        command = recorded.command
-        if recorded.count != count:
-            command.set_dim(count)
-            recorded.count = count
-        # the launch bounds and the constants come before the arrays
-        pack_into = _ARRAY_LAYOUT.pack_into
-        for argument, (address, rows, row_stride, world_stride, shard_stride) in zip(command.params[2:], arrays):
-            if address:
-                address += shard * shard_stride + first * world_stride
-            pack_into(argument, 0, address, 0, rows, count, 0, 0, row_stride, world_stride, 0, 0, 2, 0)
-        command.launch(stream)
+        if not hasattr(recorded, "launch"):
+            recorded.launch = _Recorded(self, len(arrays), count)
+        recorded.launch(arrays, shard, first, count, stream)
 
-    def _record(self, arrays: int, count: int) -> Any:
-        """Record a launch with absent arrays, whose arguments are then overwritten in place."""
-        inputs = [self.constants, *([None] * arrays)]
+
+class _Recorded:
+    """A launch whose array arguments are overwritten in place and which is then repeated, for one thread."""
+
+    def __init__(self, launcher: Launcher, arrays: int, count: int) -> None:
+        inputs = [launcher.constants, *([None] * arrays)]
         # the first launch of a kernel loads its module, which two threads must not do at once
         with _RECORDING:
             command: Any = wp.launch(
-                self.kernel, dim=count, inputs=inputs, device=self.device, record_cmd=True, block_dim=self.block_dim
+                launcher.kernel,
+                dim=count,
+                inputs=inputs,
+                device=launcher.device,
+                record_cmd=True,
+                block_dim=launcher.block_dim,
             )
-        for index, argument in enumerate(command.params[2:], 1):
-            if sizeof(argument) != _ARRAY_LAYOUT.size:
-                raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
+        if any(sizeof(argument) != _ARRAY_LAYOUT.size for argument in command.params[2:]):
+            raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
+        self.command = command
+        self.count = count
+        self.on_cpu = launcher.device == "cpu"
+        if self.on_cpu:
+            # a CPU kernel takes all arguments as one struct
+            fields = [(f"argument{k}", type(argument)) for k, argument in enumerate(command.params[1:])]
+            packet = type("Packet", (Structure,), {"_fields_": fields})
+            self.packet = packet(command.params[1])
+            self.places = [(self.packet, getattr(packet, name).offset) for name, _ in fields[1:]]
+        else:
             # absent arrays share one argument: give each its own
-            command.set_param_at_index_from_ctype(index, type(argument)())
-        return command
+            for index, argument in enumerate(command.params[2:], 1):
+                command.set_param_at_index_from_ctype(index, type(argument)())
+            self.places = [(argument, 0) for argument in command.params[2:]]
+
+    def __call__(self, arrays: Sequence[Strided], shard: int, first: int, count: int, stream: Any) -> None:
+        """Point the arguments at the arrays' worlds from `first` on, and launch."""
+        if self.count != count:
+            self.command.set_dim(count)
+            self.count = count
+        pack_into = _ARRAY_LAYOUT.pack_into
+        for (place, offset), array in zip(self.places, arrays):
+            address, rows, row_stride, world_stride, shard_stride = array
+            if address:
+                address += shard * shard_stride + first * world_stride
+            pack_into(place, offset, address, 0, rows, count, 0, 0, row_stride, world_stride, 0, 0, 2, 0)
+        if self.on_cpu:
+            self.command.hooks.forward(byref(self.command.bounds), byref(self.packet))
+        else:
+            self.command.launch(stream)
 
 
 def shards_for(worlds: int, threads: int) -> int:
