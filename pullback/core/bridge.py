@@ -40,6 +40,8 @@ class Operator:
     name: str
     inputs: tuple[str, ...]
     kernels: Callable[[type], tuple[Any, Any]]
+    shows_q: bool = False
+    """Whether a coordinate that is not finite always shows in the output; whatever else is not finite does."""
 
 
 class Program:
@@ -75,8 +77,7 @@ class Program:
         launch = _Launch(self, inputs, self.scratch)
         output, strided = launch.output(self.rows)
         launch(self.launchers(launch.reference)[0], [*launch.inputs, strided])
-        # coordinates need not show in the output; whatever else is not finite does
-        if launch.on_cpu and not (_is_finite(launch.reference) and _is_finite(output)):
+        if launch.on_cpu and not (_is_finite(output) and (self.operator.shows_q or _is_finite(launch.reference))):
             self._refuse(inputs, output)
         return output
 
@@ -148,6 +149,7 @@ class _Launch:
         self.on_cpu = self.reference.device.type == "cpu"
         self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
         self.scratch = scratch
+        self.sums_over_worlds = False
         self.kept: list[Tensor] = []
         self.inputs = [ABSENT if x is None else self.input(x) for x in inputs]
 
@@ -169,6 +171,7 @@ class _Launch:
         """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
         rows = x.shape[1]
         if x.shape[0] == 1 and self.on_cpu:
+            self.sums_over_worlds = True
             return self._rows_a_shard(rows, self.reference.new_zeros)
         # numpy's zeros wake no threads of torch's
         zeros = _numpy_zeros if self.on_cpu else torch.zeros
@@ -185,7 +188,8 @@ class _Launch:
         stream = None
         if not self.on_cpu:
             stream = _warp_stream(torch.cuda.current_stream(self.reference.device).cuda_stream, launcher.device)
-        launcher([*arrays, *map(self._scratch, self.scratch)], self.worlds, self.shards, stream)
+        arrays = [*arrays, *map(self._scratch, self.scratch)]
+        launcher(arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
     def _worlds_tensor(self, rows: int, make: Callable[..., Tensor]) -> Tensor:
         like = {"dtype": self.reference.dtype, "device": self.reference.device}
