@@ -143,10 +143,11 @@ class _Launch:
     """The arrays of one launch: keeps what it allocates alive until the launch is done."""
 
     def __init__(self, program: Program, inputs: Sequence[Tensor | None], scratch: Sequence[int]) -> None:
+        self.reference = reference = next(x for x in inputs if x is not None)
         sizes = [x.shape[0] for x in inputs if x is not None]
-        self.reference = next(x for x in inputs if x is not None)
         self.worlds = max(sizes) if all(sizes) else 0
-        self.on_cpu = self.reference.device.type == "cpu"
+        self.on_cpu = reference.device.type == "cpu"
+        self.element = 8 if reference.dtype is torch.float64 else 4
         self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
         self.scratch = scratch
         self.sums_over_worlds = False
@@ -161,22 +162,23 @@ class _Launch:
         elif not self.on_cpu and x.shape[0] > 1:
             x = x.t().contiguous().t()
             self.kept.append(x)
-        return self._strided(x, shared=x.shape[0] == 1 and self.worlds > 1)
+        return self._strided(x)
 
     def output(self, rows: int) -> tuple[Tensor, Strided]:
         x = self._worlds_tensor(rows, torch.empty)
-        return x, self._strided(x, shared=False)
+        return x, self._strided(x)
 
     def cotangent(self, x: Tensor) -> tuple[Tensor, Strided]:
         """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
         rows = x.shape[1]
         if x.shape[0] == 1 and self.on_cpu:
             self.sums_over_worlds = True
-            return self._rows_a_shard(rows, self.reference.new_zeros)
+            adj, strided = self._rows_a_shard(rows, self.reference.new_zeros)
+            return adj[:, :rows], strided
         # numpy's zeros wake no threads of torch's
         zeros = _numpy_zeros if self.on_cpu else torch.zeros
         adj = self._worlds_tensor(rows, zeros)
-        return adj, self._strided(adj, shared=False)
+        return adj, self._strided(adj)
 
     def reduce(self, adj: Tensor, x: Tensor) -> Tensor:
         """Sum the cotangent of what the worlds share, in a fixed order."""
@@ -207,17 +209,16 @@ class _Launch:
         return strided
 
     def _rows_a_shard(self, rows: int, make: Callable[..., Tensor]) -> tuple[Tensor, Strided]:
-        """Return (shards, rows) with a gap between shards: threads that write to one cache line wait for each other."""
+        """Return (shards, rows and a gap): threads that write to one cache line wait for each other."""
         padded = rows + SHARD_GAP
-        x = make(self.shards, padded)[:, :rows]
-        size = x.element_size()
-        return x, Strided(x.data_ptr(), rows, size, 0, padded * size)
+        x = make(self.shards, padded)
+        return x, Strided(x.data_ptr(), rows, self.element, 0, padded * self.element)
 
-    @staticmethod
-    def _strided(x: Tensor, *, shared: bool) -> Strided:
-        size = 8 if x.dtype is torch.float64 else 4
+    def _strided(self, x: Tensor) -> Strided:
+        """Point at x (B, n), or (1, n) for all worlds."""
+        worlds, rows = x.shape
         world_stride, row_stride = x.stride()
-        return Strided(x.data_ptr(), x.shape[1], row_stride * size, 0 if shared else world_stride * size)
+        return Strided(x.data_ptr(), rows, row_stride * self.element, world_stride * self.element if worlds > 1 else 0)
 
 
 @cache
