@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import pytest
 import torch
 
 import pullback as pb
@@ -127,3 +128,11 @@ def random_inputs(robot: pb.RobotModel, *batch: int, seed: int = 0) -> dict[str,
     drawn["qd"] = drawn["qd"] + 0.1 * drawn["qd"].sign()
     drawn["gravity"] = drawn["gravity"] + drawn["gravity"].new_tensor([0.0, 0.0, -9.0])
     return {"q": q, **{name: x.to(robot.device) for name, x in drawn.items()}}
+
+
+each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+
+
+def inputs_of(operator: Operator, x: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Return the inputs an operator takes."""
+    return [x[name] for name in operator.inputs]

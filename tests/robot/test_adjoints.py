@@ -14,7 +14,7 @@ import torch
 import pullback as pb
 from pullback.description.tree import Joint
 from tests.reference import dynamics as reference
-from tests.robot.operators import OPERATORS, Operator, random_inputs
+from tests.robot.operators import OPERATORS, Operator, each_operator, random_inputs
 from tests.robot.synthetic import synthetic_robot
 
 # torch's own forward-mode differentiation, which the reference uses, warns about torch
@@ -38,12 +38,6 @@ PARAMETERS = {
     "joint_friction": (),
     "joint_armature": (),
 }
-each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
-
-
-@pytest.fixture(scope="module")
-def robot() -> pb.RobotModel:
-    return synthetic_robot()
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

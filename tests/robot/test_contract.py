@@ -7,31 +7,11 @@ import pytest
 import torch
 
 import pullback as pb
-from tests.robot.operators import OPERATORS, random_inputs
+from tests.robot.operators import each_operator, inputs_of, random_inputs
 from tests.robot.synthetic import learning_robot, synthetic_robot
 
 # torch's own forward-mode differentiation, which the reference uses, warns about torch
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-
-# CUDA and CPU contract multiplications and additions differently, relative to the largest entry of a result
-CUDA = {torch.float64: 1e-10, torch.float32: 3e-4}
-
-each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
-
-
-@pytest.fixture(scope="module")
-def robot() -> pb.RobotModel:
-    return synthetic_robot()
-
-
-@pytest.fixture
-def own() -> pb.RobotModel:
-    """A robot that a test may change."""
-    return synthetic_robot()
-
-
-def inputs_of(operator, x: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    return [x[name] for name in operator.inputs]
 
 
 # -- batches ------------------------------------------------------------------------------------------------------

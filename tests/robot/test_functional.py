@@ -7,7 +7,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import pullback as pb
-from tests.robot.operators import OPERATORS, random_inputs
+from tests.robot.operators import each_operator, random_inputs
 from tests.robot.synthetic import TIP, synthetic_robot
 
 # torch.func.hessian and jacfwd warn about torch itself
@@ -15,13 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 # the same kernels run on the same numbers, only sums over worlds may be ordered differently
 ROUNDING = 1e-12
-
-each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
-
-
-@pytest.fixture(scope="module")
-def robot() -> pb.RobotModel:
-    return synthetic_robot()
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:

@@ -5,21 +5,14 @@ import torch
 
 import pullback as pb
 from tests.reference import dynamics as reference
-from tests.robot.operators import OPERATORS, random_inputs
-from tests.robot.synthetic import TIP, synthetic_robot
+from tests.robot.operators import each_operator, random_inputs
+from tests.robot.synthetic import TIP
 
 # torch's own forward-mode differentiation, which the reference uses, warns about torch
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 # float64 rounding through a tree of 15 links, relative to the largest entry
 ROUNDING = 1e-11
-
-each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
-
-
-@pytest.fixture(scope="module")
-def robot() -> pb.RobotModel:
-    return synthetic_robot()
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
