@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot doctor clean
+.PHONY: help demo test lint format bench-robot doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,9 +19,6 @@ demo: $(VENV)/.installed-base ## find a robot's masses from its motion
 
 test: lint ## run the checks, then every test this machine can run but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS)
-
-test-slow: $(VENV)/.installed-dev ## run the slow tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 lint: $(VENV)/.installed-dev ## check style, formatting, layers and types
 	$(BIN)/ruff check

@@ -99,6 +99,8 @@ class Program:
         key = (reference.dtype, reference.device)
         if key not in self._launchers:
             device = "cpu" if reference.device.type == "cpu" else f"cuda:{reference.device.index or 0}"
+            if reference.dtype not in REAL:
+                raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
             forward, vjp = self.operator.kernels(REAL[reference.dtype])
             constants = self._constants(device)
             self._launchers[key] = (Launcher(forward, device, constants), Launcher(vjp, device, constants))
@@ -113,7 +115,8 @@ class Program:
             worlds = (~torch.isfinite(output)).any(1).nonzero().flatten().tolist()
             raise PullbackError(
                 f"{self.operator.name} gave values that are not finite in {len(worlds)} batch elements, the first of "
-                f"them {worlds[0]}, though all inputs are finite; a joint that moves no mass does that, or huge numbers"
+                f"them {worlds[0]}, though all inputs are finite; a quaternion of length zero, a joint that moves no "
+                f"mass or huge numbers do that"
             )
 
 
@@ -237,6 +240,10 @@ class _Forward(torch.autograd.Function):
     def backward(ctx: Any, adj_output: Tensor) -> tuple[Tensor | None, ...]:
         return _Transformed.backward(ctx, adj_output)
 
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        _refuse_forward_mode(ctx)
+
 
 class _Transformed(torch.autograd.Function):
     """The same, in the form that vmap, jacrev and their nestings need."""
@@ -262,10 +269,21 @@ class _Transformed(torch.autograd.Function):
         return None, *(next(cotangents) if want else None for want in wanted)
 
     @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        _refuse_forward_mode(ctx)
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None) -> tuple[Tensor, int]:
         folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
         output = program(*folded)
         return output.reshape(info.batch_size, worlds, -1), 0
+
+
+def _refuse_forward_mode(ctx: Any) -> None:
+    raise PullbackError(
+        f"{ctx.program.operator.name} has no forward mode (jacfwd, hessian, dual numbers); use backward, grad or "
+        f"jacrev, once: there are first derivatives only"
+    )
 
 
 class _Vjp(torch.autograd.Function):
@@ -277,13 +295,17 @@ class _Vjp(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.name = inputs[0].operator.name
+        ctx.program = inputs[0]
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        _refuse_forward_mode(ctx)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
         raise SecondDerivativeError(
-            f"{ctx.name} has a first derivative only, and a second one was asked for (create_graph=True, hessian or a "
-            f"nested grad); differentiate once, or take differences of gradients"
+            f"{ctx.program.operator.name} has a first derivative only, and a second one was asked for "
+            f"(create_graph=True, hessian or a nested grad); differentiate once, or take differences of gradients"
         )
 
     @staticmethod

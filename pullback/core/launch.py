@@ -1,7 +1,8 @@
-"""Launching kernels over worlds: recorded launches, raw array arguments, contiguous shards of worlds on CPU threads."""
+"""Launching kernels over worlds: recorded launches, raw array arguments, pieces of the worlds on CPU threads."""
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -59,6 +60,16 @@ def kernel_module(name: str, real: type) -> Any:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
+
+
+def _after_fork() -> None:
+    """Start anew in a forked child, where the threads of the pool are gone and a lock may be left held."""
+    global _RECORDING
+    _RECORDING = threading.Lock()
+    _pool.cache_clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _wait_for(futures: list[Future[None]]) -> None:
@@ -171,5 +182,5 @@ class _Recorded:
 
 
 def shards_for(worlds: int, threads: int) -> int:
-    """Return into how many pieces a batch of worlds is best cut for CPU threads."""
+    """Return how many CPU threads a batch of worlds is worth, each of which has a shard of scratch."""
     return max(1, min(threads, worlds // WORLDS_PER_SHARD))

@@ -11,6 +11,7 @@ from math import inf
 
 import torch
 
+from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.robot.model import RobotModel
 from pullback.spatial.rotations_torch import conjugate, quaternion_product, vector_from_quaternion
@@ -82,16 +83,31 @@ def _targets(
 ) -> tuple[torch.Size, Tensor, Tensor | None]:
     """Check and flatten the targets to (N, 3) and (N, 4)."""
     for name, x, n in (("position", position, 3), ("quaternion", quaternion, 4)):
+        if x is not None and not isinstance(x, Tensor):
+            raise PullbackError(f"{name} is a {type(x).__name__}; expected a torch tensor of shape (*batch, {n})")
         if x is not None and (x.shape[-1:] != (n,) or x.dtype != robot.dtype or x.device != robot.device):
             raise PullbackError(
                 f"{name} is {tuple(x.shape)} {x.dtype} on {x.device}; "
                 f"expected (*batch, {n}) {robot.dtype} on {robot.device}"
             )
+    refuse_not_finite("position", position.reshape(-1, 3))
     if quaternion is None:
         return position.shape[:-1], position.reshape(-1, 3), quaternion
-    batch = torch.broadcast_shapes(position.shape[:-1], quaternion.shape[:-1])
+    refuse_not_finite("quaternion", quaternion.reshape(-1, 4))
+    if bool((quaternion == 0.0).all(-1).any()):
+        raise PullbackError("quaternion: one of them is zero, which is no orientation; give xyzw of any other length")
+    batch = _broadcast(position=position.shape[:-1], quaternion=quaternion.shape[:-1])
     unit: Tensor = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     return batch, position.expand(*batch, 3).reshape(-1, 3), unit.expand(*batch, 4).reshape(-1, 4)
+
+
+def _broadcast(**shapes: torch.Size) -> torch.Size:
+    """Return the common batch, or say which batches do not fit."""
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError as error:
+        pairs = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise PullbackError(f"batch dimensions do not broadcast: {pairs}") from error
 
 
 def _limits(robot: RobotModel) -> tuple[Tensor, Tensor]:
@@ -119,10 +135,17 @@ def _starts(
     if q0 is None:
         middle = torch.where((lower > -inf) & (upper < inf), 0.5 * (lower + upper), torch.zeros_like(lower))
         q0 = robot.integrate(robot.neutral(), middle)
-    if q0.shape[-1:] != (robot.nq,):
-        raise PullbackError(f"q0 has shape {tuple(q0.shape)}; expected (*batch, {robot.nq})")
+    if q0.shape[-1:] != (robot.nq,) or q0.dtype != robot.dtype or q0.device != robot.device:
+        raise PullbackError(
+            f"q0 has shape {tuple(q0.shape)}, {q0.dtype} on {q0.device}; "
+            f"expected (*batch, {robot.nq}) {robot.dtype} on {robot.device}"
+        )
+    if _broadcast(targets=batch, q0=q0.shape[:-1]) != batch:
+        raise PullbackError(
+            f"q0 has batch {tuple(q0.shape[:-1])}, the targets {tuple(batch)}; give one start or one each"
+        )
     q[:, 0] = q0 if q0.ndim == 1 else q0.expand(*batch, robot.nq).reshape(targets, robot.nq)
-    return q.reshape(-1, robot.nq)
+    return _clamp(robot, q.reshape(-1, robot.nq), lower, upper)
 
 
 def _error(robot: RobotModel, link: str, q: Tensor, position: Tensor, quaternion: Tensor | None) -> Tensor:

@@ -116,7 +116,7 @@ class JointSpace(LearnableLinks):
             if x.dtype != dtype or x.device != device:
                 raise PullbackError(
                     f"{name} is {x.dtype} on {x.device}, the robot is {dtype} on {device}; "
-                    f"convert one of them, for example robot.to({x.device.type!r}, {x.dtype})"
+                    f"pass {name}.to(robot.device, robot.dtype), or convert the robot"
                 )
             shapes.append(x.shape[:-1])
         batch = shapes[0]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, Model
 from pullback.robot.parameters import (
@@ -20,9 +21,11 @@ from pullback.robot.parameters import (
     Values,
     body_inertias,
     call_module,
+    check_module,
     dof_rows,
     joint_kinematics,
     split_inertial,
+    state_arguments,
     substitute,
 )
 from pullback.robot.parametrizations import Parametrization, pseudo_inertia, split_pseudo_inertia
@@ -51,6 +54,8 @@ class LearnableLinks(nn.Module):
 
     def __init__(self, model: Model, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
         super().__init__()
+        if dtype not in (None, torch.float32, torch.float64):
+            raise PullbackError(f"dtype is {dtype}; a robot computes in torch.float32 or torch.float64")
         self.model = model
         self.learned = nn.ModuleDict()
         self.register_buffer("_like", torch.zeros(0, dtype=dtype, device=device), persistent=False)
@@ -81,25 +86,33 @@ class LearnableLinks(nn.Module):
     def make_link_param_learnable(self, link_name: str, parameter_name: str, parametrization: nn.Module) -> None:
         """Let `parametrization()` be the parameter of a link from now on; its weights join `self.parameters()`.
 
-        Any module that returns a tensor of the parameter's shape will do, or one with a leading batch dimension for a
-        value per robot. A module whose `forward` has arguments named `q` or `qd` gets the state, (B, nq) and (B, nv).
+        The module is converted to the robot's type and device. Any that returns a tensor of the parameter's shape will
+        do, or one with a leading batch dimension for a value per robot. A module whose `forward` has arguments named
+        `q` or `qd` gets the state, (B, nq) and (B, nv).
         """
         key = self._key(link_name, parameter_name)
         self._check_place(link_name, parameter_name)
+        check_module(parametrization, parameter_name)
         if isinstance(parametrization, Parametrization) and not parametrization.has_value:
             parametrization.set_value(self.get_link_param(link_name, parameter_name))
-        self.learned[key] = parametrization.to(device=self.device, dtype=self.dtype)
+        parametrization.to(device=self.device, dtype=self.dtype)
+        if not state_arguments(parametrization):
+            call_module(parametrization, parameter_name, {}, self._like)
+        self.learned[key] = parametrization
 
     def set_link_param(self, link_name: str, parameter_name: str, value: Any) -> None:
         """Give a link's parameter a value, or one for each robot of a batch: shape (B, *shape)."""
         shape = SHAPES[self._parameter(parameter_name)]
         self._check_place(link_name, parameter_name)
-        tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
+        tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device).clone()
         if tensor.shape[tensor.ndim - len(shape) :] != shape:
             raise PullbackError(
                 f"{parameter_name} of {link_name!r} has shape {tuple(tensor.shape)}; "
                 f"expected {shape} or (batch, *{shape})"
             )
+        refuse_not_finite(f"{parameter_name} of {link_name!r}", tensor.reshape(1, -1))
+        if parameter_name in ("mass", *DOF) and bool((tensor < 0.0).any()):
+            raise PullbackError(f"{parameter_name} of {link_name!r} is {tensor.min().item():g}; it cannot be negative")
         self.learned[self._key(link_name, parameter_name)] = GivenValue(tensor)
 
     def get_link_param(self, link_name: str, parameter_name: str) -> Tensor:

@@ -174,7 +174,10 @@ class RobotModel(JointSpace):
                 external_forces=external_forces,
             )
             mass = self.compute_lagrangian_inertia_matrix(q)
-            return torch.linalg.solve(mass, (f - bias)[..., None])[..., 0]
+            try:
+                return torch.linalg.solve(mass, (f - bias)[..., None])[..., 0]
+            except RuntimeError as error:
+                raise PullbackError(f"forward dynamics: the mass matrix is singular; {error}") from error
         batch, (q, qd, tau, *wrenches) = self._flatten(
             q=(q, self.nq), qd=(qd, self.nv), f=(f, self.nv), **_named(external_forces)
         )
@@ -265,6 +268,8 @@ class RobotModel(JointSpace):
                 shapes = f"gravity has shape {tuple(field.shape)}, the state batch {tuple(batch)}"
                 raise PullbackError(f"{shapes}; give (3,), or one for each state") from error
         field = field.reshape(-1, 3)
+        for name, wrench in zip(external_forces or {}, wrenches):
+            refuse_not_finite(f"external_forces[{name!r}]", wrench)
         forces = self._body_forces(q, kinematics, list(external_forces or {}), wrenches) if wrenches else None
         return forces, field, kinematics.placements, inertias, dofs
 

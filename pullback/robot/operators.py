@@ -18,8 +18,8 @@ KIND = {"revolute": REVOLUTE, "prismatic": PRISMATIC, "ball": BALL, "free": FREE
 MOTION = ("external_forces", "gravity", "placements", "inertias", "dofs")
 POSES = Operator("forward kinematics", ("q", "placements", "frames"), kinematics_kernels.pose_kernels)
 JACOBIAN = Operator("the Jacobian", ("q", "placements", "frames"), kinematics_kernels.jacobian_kernels)
-INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd", *MOTION), rnea_kernels.kernels, shows_q=True)
-FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "tau", *MOTION), aba_kernels.kernels, shows_q=True)
+INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd_des", *MOTION), rnea_kernels.kernels, shows_q=True)
+FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "f", *MOTION), aba_kernels.kernels, shows_q=True)
 MASS_MATRIX = Operator("the mass matrix", ("q", "placements", "inertias", "dofs"), crba_kernels.kernels)
 MOMENTUM = Operator("momentum", ("q", "qd", "placements", "inertias"), momentum_kernels.kernels)
 

@@ -82,9 +82,34 @@ class Values:
         self.R_BL = tensor([b.R_LB.T for b in model.bodies]).reshape(-1, 3, 3)
 
 
+def state_arguments(module: nn.Module) -> list[str]:
+    """Return which of `q` and `qd` a module's forward takes."""
+    return [name for name in inspect.signature(module.forward).parameters if name in ("q", "qd")]
+
+
+def check_module(module: nn.Module, parameter: str) -> None:
+    """Refuse what cannot stand in for a parameter, before it is put in place."""
+    if not isinstance(module, nn.Module):
+        raise PullbackError(f"{parameter} is given by a module, got {module!r}; for instance pb.PositiveScalar()")
+    needed = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    foreign = [name for name in needed if name not in ("q", "qd")]
+    if foreign:
+        raise PullbackError(
+            f"the module for {parameter!r} is called with q, qd or nothing, and its forward needs {foreign[0]!r}; "
+            f"wrap it in one that does not"
+        )
+    dimensions = getattr(module, "dimensions", None)
+    if dimensions is not None and len(SHAPES[parameter]) != dimensions:
+        raise PullbackError(f"{type(module).__name__} cannot hold {parameter!r}, which has shape {SHAPES[parameter]}")
+
+
 def call_module(module: nn.Module, parameter: str, states: Mapping[str, Tensor | None], like: Tensor) -> Tensor:
     """Call a parameter's module, handing it `q` and `qd` if its forward asks for them; return (b, *shape)."""
-    wanted = [name for name in inspect.signature(module.forward).parameters if name in ("q", "qd")]
+    wanted = state_arguments(module)
     missing = [name for name in wanted if states.get(name) is None]
     if missing:
         raise PullbackError(

@@ -17,7 +17,12 @@ Tensor = torch.Tensor
 
 
 class Parametrization(nn.Module):
-    """A link parameter as a function of one raw tensor, `self.raw`, that an optimiser may move anywhere."""
+    """A link parameter as a function of one raw tensor, `self.raw`, that an optimiser may move anywhere.
+
+    `dimensions` is how many the parameter must have: 0 a number, 2 a matrix, None any.
+    """
+
+    dimensions: int | None = None
 
     def __init__(self, value: Any = None) -> None:
         super().__init__()
@@ -60,6 +65,8 @@ class UnconstrainedTensor(Parametrization):
 class PositiveScalar(Parametrization):
     """A number above `minimum`: a mass, a damping; `minimum` + exp(raw)."""
 
+    dimensions = 0
+
     def __init__(self, value: Any = None, *, minimum: float = 0.0) -> None:
         self.minimum = minimum
         super().__init__(value)
@@ -80,6 +87,8 @@ class PositiveScalar(Parametrization):
 
 class SymmetricPositiveDefinite(Parametrization):
     """A symmetric positive definite matrix through its Cholesky factor, the factor's diagonal through its logarithm."""
+
+    dimensions = 2
 
     def inverse(self, value: Tensor) -> Tensor:
         """Return the Cholesky factor, its diagonal replaced by logarithms."""

@@ -96,8 +96,8 @@ def rotation_about_z(R: Any, c: Any, s: Any):
 
 @wp.func
 def rotation_from_quaternion(quat: Any):
-    """Return the rotation matrix of a quaternion xyzw of any length but zero."""
-    u = wp.normalize(quat)
+    """Return the rotation matrix of a quaternion xyzw of any length; zero gives NaN, where `wp.normalize` would not."""
+    u = quat / wp.length(quat)
     x = u[0]
     y = u[1]
     z = u[2]
@@ -114,7 +114,7 @@ def rotation_from_quaternion(quat: Any):
 @wp.func
 def rotation_from_quaternion_vjp(quat: Any, adj_rotation: Any):
     """Return adj_quat for `adj_rotation`, the cotangent of a small rotation in the rotated frame."""
-    u = wp.normalize(quat)
+    u = quat / wp.length(quat)
     axis = wp.vector(u[0], u[1], u[2])
     xyz = u[3] * adj_rotation + wp.cross(axis, adj_rotation)
     scale = u.dtype(2.0) / wp.length(quat)

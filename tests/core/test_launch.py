@@ -73,3 +73,22 @@ def test_every_world_is_worked_once_however_the_batch_is_cut(worlds, threads):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(found, expected)
+
+
+FORK = """
+import os, sys, torch
+import pullback as pb
+torch.set_num_threads(2)
+robot = pb.load("pendulum3", dtype=torch.float64)
+x = torch.ones(1024, 3, dtype=torch.float64)
+before = robot.compute_forward_dynamics(x, x, x)
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(robot.compute_forward_dynamics(x, x, x), before) else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_computes_with_threads_of_its_own():
+    """The threads of the parent's pool do not exist in the child, which used to wait for them for ever."""
+    assert subprocess.run([sys.executable, "-c", FORK], timeout=120, check=False).returncode == 0

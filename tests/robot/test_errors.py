@@ -71,7 +71,7 @@ def test_gravity_of_another_batch(robot):
 
 def test_mixed_types(robot):
     x = random_inputs(robot, 3)
-    match = r"qd is torch.float32 on cpu, the robot is torch.float64 on cpu; convert one of them, for example robot.to"
+    match = r"qd is torch.float32 on cpu, the robot is torch.float64 on cpu; pass qd.to\(robot.device"
     refuse(robot, match, lambda: robot.compute_inverse_dynamics(x["q"], x["qd"].float(), x["qdd"]))
     match = r"q is torch.int64 on cpu, the robot is torch.float64"
     refuse(robot, match, lambda: robot.compute_center_of_mass(x["q"].long()))
@@ -79,7 +79,7 @@ def test_mixed_types(robot):
 
 def test_mixed_devices(robot):
     x = random_inputs(robot, 3)
-    match = r"qd is torch.float64 on meta, the robot is torch.float64 on cpu; convert one of them"
+    match = r"qd is torch.float64 on meta, the robot is torch.float64 on cpu; pass qd.to"
     refuse(robot, match, lambda: robot.compute_inverse_dynamics(x["q"], x["qd"].to("meta"), x["qdd"]))
 
 
@@ -104,7 +104,8 @@ def test_other_inputs_that_are_not_finite(robot, name):
     x = random_inputs(robot, 3)
     x["wrench" if name == "external_forces" else name][2, 1] = float("nan")
     operator = next(o for o in OPERATORS if o.name == "forward_dynamics")
-    match = rf"{name} is not finite: entry \d+ of batch element 2 is nan"
+    shown = {"tau": "f", "external_forces": r"external_forces\['\w+'\]"}.get(name, name)
+    match = rf"{shown} is not finite: entry \d+ of batch element 2 is nan"
     refuse(robot, match, lambda: operator.compute(robot, *inputs_of(operator, x)))
 
 
@@ -166,14 +167,12 @@ class Returns(nn.Module):
 
 
 def test_modules_that_return_something_else(own):
-    q = random_inputs(own, 2)["q"]
-    own.make_link_param_learnable("ball", "com", Returns(torch.zeros(4, dtype=torch.float64)))
     match = r"the module for 'com' returned shape \(4,\); expected \(3,\) or \(batch"
     with pytest.raises(pb.PullbackError, match=match):
-        own.compute_center_of_mass(q)
-    own.make_link_param_learnable("ball", "com", Returns(torch.zeros(3, dtype=torch.float32)))
+        own.make_link_param_learnable("ball", "com", Returns(torch.zeros(4, dtype=torch.float64)))
     with pytest.raises(pb.PullbackError, match=r"the module for 'com' returned torch.float32 on cpu, the robot is"):
-        own.compute_center_of_mass(q)
+        own.make_link_param_learnable("ball", "com", Returns(torch.zeros(3, dtype=torch.float32)))
+    assert not own.learned
 
 
 class GrowsWithTheFirstAngle(nn.Module):

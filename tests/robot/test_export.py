@@ -178,7 +178,7 @@ def test_what_a_urdf_cannot_hold_is_said(tmp_path):
 
 def test_what_could_not_be_read_again_is_not_written(tmp_path):
     robot = pb.load("ur5", dtype=torch.float64)
-    robot.set_link_param("forearm_link", "mass", -1.0)
+    robot.make_link_param_learnable("forearm_link", "mass", pb.UnconstrainedTensor(-1.0))
     with pytest.raises(DescriptionError, match="mass is negative"):
         pb.export_urdf(robot, tmp_path / "robot.urdf")
     assert not (tmp_path / "robot.urdf").exists()

@@ -190,7 +190,7 @@ def test_forward_mode_is_an_error_not_a_zero(robot, operator):
     others = [x[name] for name in operator.inputs[1:]]
     compute = lambda q: operator.compute(robot, q, *others)  # noqa: E731
     for derive in (jacfwd, hessian):
-        with pytest.raises(NotImplementedError, match="forward mode"):
+        with pytest.raises(pb.PullbackError, match=r"no forward mode .*first derivatives only"):
             derive(compute)(x["q"])
 
 
@@ -199,5 +199,5 @@ def test_dual_numbers_are_an_error_not_a_zero(robot, requires_grad):
     q = random_inputs(robot)["q"].requires_grad_(requires_grad)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(q, torch.ones_like(q))
-        with pytest.raises((NotImplementedError, pb.PullbackError), match="forward mode"):
+        with pytest.raises(pb.PullbackError, match=r"no forward mode .*first derivatives only"):
             robot.compute_forward_kinematics(dual, TIP)

@@ -74,6 +74,14 @@ def test_a_floating_base_and_mimic_joints():
     assert bool(pb.inverse_kinematics(gripper, "panda_leftfinger", target).reached)
 
 
+def test_a_start_outside_the_limits_is_brought_inside():
+    robot, link, position, quaternion, generator = arm("panda")
+    q0 = robot.random_q(TARGETS, generator=generator) + 2.0 * torch.pi
+    result = pb.inverse_kinematics(robot, link, position, quaternion, q0=q0, generator=generator)
+    lower, upper = _limits(robot)
+    assert bool(((result.q >= lower) & (result.q <= upper)).all())
+
+
 def test_bad_targets():
     robot, link, position, quaternion, _ = arm("panda")
     with pytest.raises(pb.PullbackError, match=r"position is \(50, 2\).*expected \(\*batch, 3\)"):
@@ -82,6 +90,18 @@ def test_bad_targets():
         pb.inverse_kinematics(robot, link, position, quaternion.float())
     with pytest.raises(pb.PullbackError, match="did you mean 'panda_link7'"):
         pb.inverse_kinematics(robot, "panda_link77", position)
+    with pytest.raises(pb.PullbackError, match="position is a list"):
+        pb.inverse_kinematics(robot, link, [0.1, 0.2, 0.3])
+    with pytest.raises(pb.PullbackError, match="position is not finite"):
+        pb.inverse_kinematics(robot, link, position * float("nan"))
+    with pytest.raises(pb.PullbackError, match="quaternion: one of them is zero"):
+        pb.inverse_kinematics(robot, link, position, 0.0 * quaternion)
+    with pytest.raises(pb.PullbackError, match=r"do not broadcast: position \(50,\), quaternion \(3,\)"):
+        pb.inverse_kinematics(robot, link, position, quaternion[:3])
+    with pytest.raises(pb.PullbackError, match=r"q0 has shape \(7,\), torch.float32"):
+        pb.inverse_kinematics(robot, link, position, q0=torch.zeros(7))
+    with pytest.raises(pb.PullbackError, match=r"do not broadcast: targets \(50,\), q0 \(4,\)"):
+        pb.inverse_kinematics(robot, link, position, q0=robot.neutral(4))
     with pytest.raises(pb.PullbackError, match="restarts is 0"):
         pb.inverse_kinematics(robot, link, position, restarts=0)
     with pytest.raises(pb.PullbackError, match=r"q0 has shape \(6,\)"):

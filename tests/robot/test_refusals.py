@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import pullback as pb
 from pullback.description.tree import Joint, Link, Mimic, Tree
@@ -128,3 +129,62 @@ def test_one_pose_and_many_displacements():
     robot = chain("revolute", base="floating")
     moved = robot.integrate(robot.neutral(), torch.zeros(5, robot.nv, dtype=torch.float64))
     assert torch.equal(moved, robot.neutral(5))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "module", "match"),
+    [
+        ("com", pb.PositiveScalar(1.0), r"PositiveScalar cannot hold 'com', which has shape \(3,\)"),
+        ("mass", pb.PhysicalInertia(), "PhysicalInertia cannot hold 'mass'"),
+        ("mass", pb.PositiveScalar, "mass is given by a module, got <class"),
+        ("mass", 3.0, "mass is given by a module, got 3.0"),
+        ("mass", nn.Linear(3, 1), "its forward needs 'input'; wrap it"),
+    ],
+)
+def test_modules_that_cannot_stand_in_for_a_parameter(parameter, module, match):
+    robot = chain("revolute", "revolute")
+    with pytest.raises(pb.PullbackError, match=match):
+        robot.make_link_param_learnable("link1", parameter, module)
+    assert not robot.learned
+
+
+def test_given_values_are_copied_and_checked():
+    robot = chain("revolute", "revolute")
+    value = torch.tensor(2.0, dtype=torch.float64)
+    robot.set_link_param("link1", "mass", value)
+    robot.load_state_dict({key: torch.full_like(x, 7.0) for key, x in robot.state_dict().items()})
+    assert value == 2.0
+    assert robot.get_link_param("link1", "mass") == 7.0
+    with pytest.raises(pb.PullbackError, match="mass of 'link1' is -1; it cannot be negative"):
+        robot.set_link_param("link1", "mass", -1.0)
+    with pytest.raises(pb.PullbackError, match="com of 'link1' is not finite"):
+        robot.set_link_param("link1", "com", [0.0, float("nan"), 0.0])
+
+
+def test_a_quaternion_of_length_zero():
+    robot = chain("revolute", base="floating")
+    zero = torch.zeros(robot.nv, dtype=torch.float64)
+    with pytest.raises(pb.PullbackError, match="a quaternion of length zero"):
+        robot.compute_forward_kinematics(torch.zeros(robot.nq, dtype=torch.float64), "link0")
+    with pytest.raises(pb.PullbackError, match="a quaternion of length zero"):
+        robot.compute_forward_dynamics(torch.zeros(robot.nq, dtype=torch.float64), zero, zero)
+
+
+def test_types_that_robots_do_not_compute_in():
+    with pytest.raises(pb.PullbackError, match=r"dtype is torch.bfloat16; a robot computes in torch.float32"):
+        pb.load("iiwa7", dtype=torch.bfloat16)
+    robot = pb.load("iiwa7").half()
+    with pytest.raises(pb.PullbackError, match=r"a robot of torch.float16 cannot compute; convert it to float32"):
+        robot.compute_forward_kinematics(torch.zeros(7, dtype=torch.float16), "iiwa_link_7")
+
+
+def test_a_mimic_robot_that_moves_no_mass():
+    links = [Link("base", **BODY), Link("a"), Link("b")]
+    joints = [
+        Joint("ja", "revolute", "base", "a"),
+        Joint("jb", "revolute", "base", "b", mimic=Mimic("ja")),
+    ]
+    robot = pb.load(Tree("ghost", links, joints, source="ghost"), dtype=torch.float64)
+    x = torch.ones(1, dtype=torch.float64)
+    with pytest.raises(pb.PullbackError, match="forward dynamics: the mass matrix is singular"):
+        robot.compute_forward_dynamics(x, x, x)
