@@ -7,6 +7,7 @@ view; on a GPU inputs are copied so that neighbouring worlds are neighbours in m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,9 @@ from pullback.core.errors import PullbackError, SecondDerivativeError
 from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
 
 Tensor = torch.Tensor
+
+FEW = 64
+"""Numbers that Python adds up faster than numpy is called."""
 
 SHARD_GAP = 64
 """Elements left between what two CPU threads write to: two pairs of cache lines in float32."""
@@ -138,7 +142,12 @@ def _numpy_zeros(worlds: int, rows: int, *, dtype: torch.dtype, device: torch.de
 
 
 def _is_finite(x: Tensor) -> bool:
-    """Tell whether all of x is finite: by numpy, for torch wakes threads that go on spinning where ours should run."""
+    """Tell whether all of x (B, n) is finite; if it is small, whether its sum is, which may only cost another look.
+
+    By numpy, for torch wakes threads that go on spinning where ours should run.
+    """
+    if x.numel() <= FEW:
+        return math.isfinite(sum(map(sum, x.tolist())))
     return bool(np.isfinite(x.detach().numpy()).all())
 
 
@@ -197,8 +206,10 @@ class _Launch:
         launcher(arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
     def _worlds_tensor(self, rows: int, make: Callable[..., Tensor]) -> Tensor:
-        like = {"dtype": self.reference.dtype, "device": self.reference.device}
-        return make(self.worlds, rows, **like) if self.on_cpu else make(rows, self.worlds, **like).t()
+        dtype, device = self.reference.dtype, self.reference.device
+        if self.on_cpu:
+            return make(self.worlds, rows, dtype=dtype, device=device)
+        return make(rows, self.worlds, dtype=dtype, device=device).t()
 
     def _scratch(self, rows: int) -> Strided:
         if rows == 0:
