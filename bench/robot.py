@@ -152,7 +152,7 @@ def measure_threads(rounds: int) -> Rows:
     """Compare two threads with one at a batch that is worth it."""
     forward, backward = forward_and_backward(pb.load("iiwa7", dtype=torch.float64), 16 * BATCH)
     times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(5):
+    for _ in range(15):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             # torch's own threads spin for a while after they were set
@@ -193,7 +193,7 @@ def main() -> None:
     rows: Rows = []
     if "--gpu-only" not in sys.argv:
         rows, figures = measure_iiwa(rounds)
-        rows += measure_threads(max(1, rounds // 10))
+        rows += measure_threads(max(1, rounds // 30))
     if torch.cuda.is_available():
         gpu_rows, gpu_figures = measure_gpu(20)
         rows, figures = rows + gpu_rows, figures | gpu_figures

@@ -137,10 +137,6 @@ def refuse_not_finite(name: str, x: Tensor) -> None:
         )
 
 
-def _numpy_zeros(worlds: int, rows: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.zeros((worlds, rows), dtype=np.float64 if dtype is torch.float64 else np.float32))
-
-
 def _is_finite(x: Tensor) -> bool:
     """Tell whether all of x (B, n) is finite; if it is small, whether its sum is, which may only cost another look.
 
@@ -187,9 +183,10 @@ class _Launch:
             self.sums_over_worlds = True
             adj, strided = self._rows_a_shard(rows, self.reference.new_zeros)
             return adj[:, :rows], strided
-        # numpy's zeros wake no threads of torch's
-        zeros = _numpy_zeros if self.on_cpu else torch.zeros
-        adj = self._worlds_tensor(rows, zeros)
+        if self.on_cpu:
+            adj = self._worlds_tensor(rows, torch.empty)
+            return adj, Strided(adj.data_ptr(), rows, self.element, rows * self.element, zeroed=True)
+        adj = self._worlds_tensor(rows, torch.zeros)
         return adj, self._strided(adj)
 
     def reduce(self, adj: Tensor, x: Tensor) -> Tensor:

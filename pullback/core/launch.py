@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from ctypes import Structure, byref, sizeof
+from ctypes import Structure, byref, memset, sizeof
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class Strided(NamedTuple):
     """An array as kernels index it, [row, world]: address and byte strides; address 0 is an absent array.
 
     Rows that all worlds share have `world_stride` 0. `shard_stride` gives every shard of worlds rows of its own:
-    scratch, and cotangents of what the worlds share.
+    scratch, and cotangents of what the worlds share. What is to be `zeroed` is filled by the thread that works on it.
     """
 
     address: int
@@ -40,6 +40,7 @@ class Strided(NamedTuple):
     row_stride: int
     world_stride: int
     shard_stride: int = 0
+    zeroed: bool = False
 
 
 ABSENT = Strided(0, 0, 0, 0)
@@ -171,9 +172,11 @@ class _Recorded:
             self.count = count
         pack_into = _ARRAY_LAYOUT.pack_into
         for (place, offset), array in zip(self.places, arrays):
-            address, rows, row_stride, world_stride, shard_stride = array
+            address, rows, row_stride, world_stride, shard_stride, zeroed = array
             if address:
                 address += shard * shard_stride + first * world_stride
+            if zeroed:
+                memset(address, 0, count * world_stride)
             pack_into(place, offset, address, 0, rows, count, 0, 0, row_stride, world_stride, 0, 0, 2, 0)
         if self.on_cpu:
             self.command.hooks.forward(byref(self.command.bounds), byref(self.packet))
