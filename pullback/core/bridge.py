@@ -164,17 +164,30 @@ class _Launch:
 
     def input(self, x: Tensor) -> Strided:
         # neighbours in memory: the rows of a world on a CPU, the worlds of a row on a GPU
-        if self.on_cpu and x.stride(1) != 1:
+        worlds, rows = x.shape
+        world_stride, row_stride = x.stride()
+        element = self.element
+        if self.on_cpu and row_stride != 1 and rows > 1:
             x = x.contiguous()
             self.kept.append(x)
-        elif not self.on_cpu and x.shape[0] > 1:
+            world_stride, row_stride = rows, 1
+        elif not self.on_cpu and worlds > 1:
             x = x.t().contiguous().t()
             self.kept.append(x)
-        return self._strided(x)
+            world_stride, row_stride = 1, worlds
+        return Strided(x.data_ptr(), rows, row_stride * element, world_stride * element if worlds > 1 else 0)
 
-    def output(self, rows: int) -> tuple[Tensor, Strided]:
-        x = self._worlds_tensor(rows, torch.empty)
-        return x, self._strided(x)
+    def output(
+        self, rows: int, make: Callable[..., Tensor] = torch.empty, *, zeroed: bool = False
+    ) -> tuple[Tensor, Strided]:
+        """Return a tensor (B, rows) laid out as the device likes it."""
+        worlds, element = self.worlds, self.element
+        dtype, device = self.reference.dtype, self.reference.device
+        if self.on_cpu:
+            x = make((worlds, rows), dtype=dtype)
+            return x, Strided(x.data_ptr(), rows, element, rows * element, zeroed=zeroed)
+        x = make((rows, worlds), dtype=dtype, device=device)
+        return x.t(), Strided(x.data_ptr(), rows, worlds * element, element)
 
     def cotangent(self, x: Tensor) -> tuple[Tensor, Strided]:
         """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
@@ -183,11 +196,7 @@ class _Launch:
             self.sums_over_worlds = True
             adj, strided = self._rows_a_shard(rows, self.reference.new_zeros)
             return adj[:, :rows], strided
-        if self.on_cpu:
-            adj = self._worlds_tensor(rows, torch.empty)
-            return adj, Strided(adj.data_ptr(), rows, self.element, rows * self.element, zeroed=True)
-        adj = self._worlds_tensor(rows, torch.zeros)
-        return adj, self._strided(adj)
+        return self.output(rows, zeroed=True) if self.on_cpu else self.output(rows, torch.zeros)
 
     def reduce(self, adj: Tensor, x: Tensor) -> Tensor:
         """Sum the cotangent of what the worlds share, in a fixed order."""
@@ -201,12 +210,6 @@ class _Launch:
             stream = _warp_stream(torch.cuda.current_stream(self.reference.device).cuda_stream, launcher.device)
         arrays = [*arrays, *map(self._scratch, self.scratch)]
         launcher(arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
-
-    def _worlds_tensor(self, rows: int, make: Callable[..., Tensor]) -> Tensor:
-        dtype, device = self.reference.dtype, self.reference.device
-        if self.on_cpu:
-            return make(self.worlds, rows, dtype=dtype, device=device)
-        return make(rows, self.worlds, dtype=dtype, device=device).t()
 
     def _scratch(self, rows: int) -> Strided:
         if rows == 0:
@@ -224,12 +227,6 @@ class _Launch:
         padded = rows + SHARD_GAP
         x = make(self.shards, padded)
         return x, Strided(x.data_ptr(), rows, self.element, 0, padded * self.element)
-
-    def _strided(self, x: Tensor) -> Strided:
-        """Point at x (B, n), or (1, n) for all worlds."""
-        worlds, rows = x.shape
-        world_stride, row_stride = x.stride()
-        return Strided(x.data_ptr(), rows, row_stride * self.element, world_stride * self.element if worlds > 1 else 0)
 
 
 @cache

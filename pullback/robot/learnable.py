@@ -50,16 +50,19 @@ class GivenValue(nn.Module):
 class LearnableLinks(nn.Module):
     """The links of a robot, their parameters, and the modules that stand in for some of them."""
 
-    _like: Tensor
-
     def __init__(self, model: Model, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
         super().__init__()
         if dtype not in (None, torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a robot computes in torch.float32 or torch.float64")
         self.model = model
         self.learned = nn.ModuleDict()
-        self.register_buffer("_like", torch.zeros(0, dtype=dtype, device=device), persistent=False)
+        self.register_buffer("_reference", torch.zeros(0, dtype=dtype, device=device), persistent=False)
         self._cache: dict[Any, Any] = {}
+
+    @property
+    def _like(self) -> Tensor:
+        """An empty tensor of the robot's type and device, past torch's slow search for attributes."""
+        return self._buffers["_reference"]  # pyright: ignore[reportReturnType]
 
     @property
     def dtype(self) -> torch.dtype:
