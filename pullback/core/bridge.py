@@ -1,7 +1,7 @@
 """The one place where torch and Warp meet: kernels with their adjoints become differentiable torch functions.
 
 An `Operator` is a pair of kernels. A `Program` is an operator bound to one robot: it maps tensors (B, n), or (1, n) for
-what all worlds share, to one tensor (B, m). Kernels see all of them as [row, world]. On a CPU that is a transposed
+what all worlds share, to one tensor (B, m) or several. Kernels see all of them as [row, world]. On a CPU that is a transposed
 view; on a GPU inputs are copied so that neighbouring worlds are neighbours in memory.
 """
 
@@ -36,9 +36,9 @@ REAL = {torch.float32: wp.float32, torch.float64: wp.float64}
 class Operator:
     """A kernel and its vjp.
 
-    Forward kernels take `(constants, *inputs, output, *scratch)`, vjp kernels
-    `(constants, *inputs, output, adj_output, *adj_inputs, *scratch)` and add to `adj_inputs`; a cotangent nobody asked
-    for arrives without data.
+    Forward kernels take `(constants, *inputs, *outputs, *scratch)`, vjp kernels
+    `(constants, *inputs, *outputs, *adj_outputs, *adj_inputs, *scratch)` and add to `adj_inputs`; a cotangent nobody
+    asked for, or that is zero because an output was not used, arrives without data.
     """
 
     name: str
@@ -46,6 +46,8 @@ class Operator:
     kernels: Callable[[type], tuple[Any, Any]]
     shows_q: bool = False
     """Whether a coordinate that is not finite always shows in the output; whatever else is not finite does."""
+    checked: bool = True
+    """Whether an output that is not finite is an error; otherwise it says so itself."""
 
 
 class Program:
@@ -56,12 +58,12 @@ class Program:
         operator: Operator,
         constants: Callable[[str], Any],
         *,
-        rows: int,
+        rows: int | Sequence[int],
         scratch: Sequence[int],
         vjp_scratch: Sequence[int],
     ) -> None:
         self.operator = operator
-        self.rows = rows
+        self.rows = (rows,) if isinstance(rows, int) else tuple(rows)
         self.scratch = tuple(scratch)
         self.vjp_scratch = tuple(vjp_scratch)
         self._constants = constants
@@ -69,6 +71,10 @@ class Program:
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:
         """Return the output (B, rows), differentiable in every input."""
+        return self.outputs(*inputs)[0]
+
+    def outputs(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        """Return all outputs (B, rows), differentiable in every input."""
         # torch's way through transforms, and to an error in forward mode, costs 30 µs a call: taken where it is needed
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return _Transformed.apply(self, *inputs)  # pyright: ignore[reportReturnType]
@@ -76,22 +82,28 @@ class Program:
             return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
         return self.run(inputs)
 
-    def run(self, inputs: Sequence[Tensor | None]) -> Tensor:
+    def run(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Launch the forward kernel."""
         launch = _Launch(self, inputs, self.scratch)
-        output, strided = launch.output(self.rows)
-        launch(self.launchers(launch.reference)[0], [*launch.inputs, strided])
-        if launch.on_cpu and not (_is_finite(output) and (self.operator.shows_q or _is_finite(launch.reference))):
-            self._refuse(inputs, output)
-        return output
+        outputs = [launch.output(rows) for rows in self.rows]
+        launch(self.launchers(launch.reference)[0], [*launch.inputs, *(strided for _, strided in outputs)])
+        if launch.on_cpu and self.operator.checked:
+            shows = all(_is_finite(x) for x, _ in outputs) and (self.operator.shows_q or _is_finite(launch.reference))
+            if not shows:
+                self._refuse(inputs, outputs[0][0])
+        return tuple(x for x, _ in outputs)
 
     def run_vjp(
-        self, wanted: Sequence[bool], adj_output: Tensor, output: Tensor, inputs: Sequence[Tensor | None]
+        self,
+        wanted: Sequence[bool],
+        adj_outputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor | None],
     ) -> tuple[Tensor, ...]:
         """Launch the vjp kernel; return the cotangents of the inputs that are wanted."""
         launch = _Launch(self, inputs, self.vjp_scratch)
         cotangents = [launch.cotangent(x) if want and x is not None else None for want, x in zip(wanted, inputs)]
-        given = [launch.input(output), launch.input(adj_output)]
+        given = [ABSENT if x is None else launch.input(x) for x in (*outputs, *adj_outputs)]
         launch(
             self.launchers(launch.reference)[1],
             [*launch.inputs, *given, *(ABSENT if c is None else c[1] for c in cotangents)],
@@ -236,14 +248,14 @@ def _warp_stream(cuda_stream: int, device: str) -> Any:
 
 class _Forward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> Tensor:
-        output = program.run(inputs)
-        _Transformed.setup_context(ctx, (program, *inputs), output)
-        return output
+    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        outputs = program.run(inputs)
+        _Transformed.setup_context(ctx, (program, *inputs), outputs)
+        return outputs
 
     @staticmethod
-    def backward(ctx: Any, adj_output: Tensor) -> tuple[Tensor | None, ...]:
-        return _Transformed.backward(ctx, adj_output)
+    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _Transformed.backward(ctx, *adj_outputs)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
@@ -254,22 +266,24 @@ class _Transformed(torch.autograd.Function):
     """The same, in the form that vmap, jacrev and their nestings need."""
 
     @staticmethod
-    def forward(program: Program, *inputs: Tensor | None) -> Tensor:
+    def forward(program: Program, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         return program.run(inputs)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.program = inputs[0]
-        ctx.save_for_backward(output, *inputs[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output, *inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, adj_output: Tensor) -> tuple[Tensor | None, ...]:
-        output, *inputs = ctx.saved_tensors
+    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        count = len(adj_outputs)
+        outputs, inputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         wanted = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-            found = _Vjp.apply(ctx.program, wanted, adj_output, output, *inputs)
+            found = _Vjp.apply(ctx.program, wanted, *adj_outputs, *outputs, *inputs)
         else:
-            found = ctx.program.run_vjp(wanted, adj_output, output, inputs)
+            found = ctx.program.run_vjp(wanted, adj_outputs, outputs, inputs)
         cotangents = iter(found)
         return None, *(next(cotangents) if want else None for want in wanted)
 
@@ -278,10 +292,12 @@ class _Transformed(torch.autograd.Function):
         _refuse_forward_mode(ctx)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
-        output = program(*folded)
-        return output.reshape(info.batch_size, worlds, -1), 0
+        outputs = program.outputs(*folded)
+        return tuple(x.reshape(info.batch_size, worlds, -1) for x in outputs), (0,) * len(outputs)
 
 
 def _refuse_forward_mode(ctx: Any) -> None:
@@ -293,10 +309,9 @@ def _refuse_forward_mode(ctx: Any) -> None:
 
 class _Vjp(torch.autograd.Function):
     @staticmethod
-    def forward(
-        program: Program, wanted: tuple[bool, ...], adj_output: Tensor, output: Tensor, *inputs: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        return program.run_vjp(wanted, adj_output, output, inputs)
+    def forward(program: Program, wanted: tuple[bool, ...], *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        n = len(program.rows)
+        return program.run_vjp(wanted, tensors[:n], tensors[n : 2 * n], tensors[2 * n :])  # pyright: ignore[reportArgumentType]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -324,9 +339,10 @@ class _Vjp(torch.autograd.Function):
         # worlds that share an input would add up over the mapped dimension too, so every world gets its own
         folded, worlds = _fold(info.batch_size, in_dims[2:], tensors, expand=True)
         cotangents = _Vjp.apply(program, wanted, *folded)
+        n = 2 * len(program.rows)
         shapes = [
             x.shape[0] if d is None else x.movedim(d, 0).shape[1]
-            for x, d, want in zip(tensors[2:], in_dims[4:], wanted)
+            for x, d, want in zip(tensors[n:], in_dims[2 + n :], wanted)
             if want and x is not None
         ]
         unfolded = [c.reshape(info.batch_size, worlds, -1) for c in cotangents]

@@ -23,6 +23,11 @@ _AT = """
 """
 _LOAD = _AT + "    {c} x; for (int k = 0; k < {n}; ++k) {field} = *reinterpret_cast<{real}*>(at + k * step); return x;"
 _STORE = _AT + "    for (int k = 0; k < {n}; ++k) *reinterpret_cast<{real}*>(at + k * step) {op} {field};"
+_ROWS_FROM = """
+    wp::array_t<{real}> x = a;
+    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + size_t(row) * a.strides[0]);
+    return x;
+"""
 _VECTOR = "x.c[k]"
 _MATRIX = "x.data[k / 3][k % 3]"
 
@@ -54,6 +59,10 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     @wp.func_native(_STORE.format(n=9, field=_MATRIX, real=_name, op="+="))
     def accumulate33(a: _a, row: int, w: int, x: _m33):
         """Add the 3x3 matrix `x`, row by row, to what stands from `row` on."""
+
+    @wp.func_native(_ROWS_FROM.format(real=_name))
+    def rows_from(a: _a, row: int) -> _a:
+        """See the rows of `a` from `row` on as an array of their own; an absent array stays absent."""
 
     for _n, _v in ((3, _v3), (4, _v4), (6, _v6), (10, _v10)):
 

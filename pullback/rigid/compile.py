@@ -1,0 +1,318 @@
+"""From a World to the integers that kernels read: one forest of bodies, their shapes, the pairs that may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+from pullback.core.errors import PullbackError
+from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
+from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
+from pullback.rigid.scene import BOX, CAPSULE, PLANE, SPHERE, Scene
+from pullback.rigid.world import World
+from pullback.robot.operators import KIND
+from pullback.robot.topology import Topology
+
+SHAPE_KIND = {"sphere": int(SPHERE), "capsule": int(CAPSULE), "box": int(BOX), "plane": int(PLANE)}
+
+POINTS = {
+    ("capsule", "capsule"): 2,
+    ("capsule", "box"): 3,
+    ("capsule", "plane"): 2,
+    ("box", "box"): 8,
+    ("box", "plane"): 4,
+}
+"""Contacts that two shapes have at once, as a rule; a sphere has one with any."""
+
+POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8}
+"""Contacts that a moving shape has at once, as a rule, however many others there are."""
+
+
+@dataclass
+class SceneArrays:
+    """What `Scene` holds, in numpy, and the names that go with it; all arrays are int32."""
+
+    nbody: int
+    nq: int
+    nv: int
+    nu: int
+    parent: np.ndarray
+    kind: np.ndarray
+    q_start: np.ndarray
+    v_start: np.ndarray
+    is_leaf: np.ndarray
+    reaches_first: np.ndarray
+    dof_parent: np.ndarray
+    dof_body: np.ndarray
+    dof_coordinate: np.ndarray
+    shape_kind: np.ndarray
+    shape_body: np.ndarray
+    pair_a: np.ndarray
+    pair_b: np.ndarray
+    pair_dof_start: np.ndarray
+    pair_dof: np.ndarray
+    pair_sign: np.ndarray
+    max_contacts: int
+    actuator_dof: np.ndarray
+    limit_dof: np.ndarray
+    friction_dof: np.ndarray
+    body_names: list[str]
+    shape_names: list[str]
+    actuator_names: list[str]
+
+    @property
+    def nshape(self) -> int:
+        """Number of shapes."""
+        return len(self.shape_kind)
+
+    @property
+    def npair(self) -> int:
+        """Number of pairs of shapes that may touch."""
+        return len(self.pair_a)
+
+
+def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
+    """Return the arrays of a world; `max_contacts` takes the place of a bound by its shapes."""
+    check_bodies(world)
+    forest = Forest(world)
+    shapes = forest.shapes
+    pairs = [
+        (a, b) if SHAPE_KIND[shapes[a].kind] <= SHAPE_KIND[shapes[b].kind] else (b, a) for a, b in forest.find_pairs()
+    ]
+    moved = [forest.pair_dofs(a, b) for a, b in pairs]
+    parents = forest.parent
+    return SceneArrays(
+        nbody=len(parents),
+        nq=forest.nq,
+        nv=forest.nv,
+        nu=len(forest.actuator_dof),
+        parent=_integers(parents),
+        kind=_integers([int(KIND[kind]) for kind in forest.kind]),
+        q_start=_integers(forest.q_start),
+        v_start=_integers(forest.v_start),
+        is_leaf=_integers([int(i not in parents) for i in range(len(parents))]),
+        reaches_first=_integers([int(p not in parents[i + 1 :]) for i, p in enumerate(parents)]),
+        dof_parent=_integers(forest.dof_parent),
+        dof_body=_integers(forest.dof_body),
+        dof_coordinate=_integers(forest.dof_coordinate),
+        shape_kind=_integers([SHAPE_KIND[shape.kind] for shape in shapes]),
+        shape_body=_integers(forest.shape_body),
+        pair_a=_integers([a for a, _ in pairs]),
+        pair_b=_integers([b for _, b in pairs]),
+        pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
+        pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
+        pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
+        max_contacts=forest.bound_contacts(pairs) if max_contacts is None else max_contacts,
+        actuator_dof=_integers(forest.actuator_dof),
+        limit_dof=_integers(forest.limited_dofs()),
+        friction_dof=_integers(forest.rubbing_dofs()),
+        body_names=forest.body_names,
+        shape_names=[shape.name for shape in shapes],
+        actuator_names=world.actuator_names,
+    )
+
+
+def make_scene(arrays: SceneArrays, device: str) -> Any:
+    """Return the constants that kernels read, on a Warp device."""
+
+    def on_device(values: np.ndarray) -> Any:
+        return wp.array(values, dtype=wp.int32, device=device)
+
+    topology = Topology()
+    topology.nbody, topology.nv = arrays.nbody, arrays.nv
+    for name in ("parent", "kind", "q_start", "v_start", "is_leaf", "reaches_first"):
+        setattr(topology, name, on_device(getattr(arrays, name)))
+    topology.nframe, topology.frame_body = 0, on_device(_integers([]))
+    topology.npath, topology.path = arrays.nbody, on_device(_integers(range(arrays.nbody)))
+    scene = Scene()
+    scene.topology = topology
+    scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
+    scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
+    for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
+        setattr(scene, name, on_device(getattr(arrays, name)))
+    for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
+        setattr(scene, name, on_device(getattr(arrays, name)))
+    return scene
+
+
+def check_bodies(world: World) -> None:
+    """Refuse a world in which nothing moves, or something moves that has no mass."""
+    if not any(robot.model.bodies for robot in world.robots.values()):
+        raise PullbackError("a world without bodies: nothing in it can move; add a robot or a free body")
+    for name, robot in world.robots.items():
+        massless = massless_joints(robot.model)
+        if massless:
+            raise PullbackError(
+                f"{name!r}: the joints {', '.join(map(repr, massless))} move links without mass; give the links mass, "
+                f"or the joints armature"
+            )
+
+
+def colliding_shapes(item: Placed) -> list[CollisionShape]:
+    """Return the shapes of an item that kernels know, in order."""
+    return [shape for shape in item.shapes if shape.kind in SHAPE_KIND]
+
+
+class Forest:
+    """All bodies of a world in one numbering, item after item, parents first."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.parent: list[int] = []
+        self.kind: list[str] = []
+        self.q_start: list[int] = []
+        self.v_start: list[int] = []
+        self.body_names: list[str] = []
+        self.dof_parent: list[int] = []
+        self.dof_body: list[int] = []
+        self.dof_coordinate: list[int] = []
+        self.actuator_dof: list[int] = []
+        self.shapes: list[CollisionShape] = []
+        self.shape_body: list[int] = []
+        self.shape_item: list[int] = []
+        self.first_dof: list[int] = []
+        self.nq = self.nv = 0
+        for number, item in enumerate(world.items):
+            self._append(number, item)
+        self.neighbour = [self._neighbour(item) for item in world.items]
+
+    def _append(self, number: int, item: Placed) -> None:
+        first, first_dof = len(self.parent), self.nv
+        self.first_dof.append(first_dof)
+        for body in item.bodies:
+            parent = WORLD if body.parent == WORLD else first + body.parent
+            (nq, nv), here = COORDINATES[body.kind], len(self.parent)
+            for k in range(nv):
+                self.dof_parent.append(self.nv + k - 1 if k else self._last_dof(parent))
+                self.dof_body.append(here)
+                self.dof_coordinate.append(self.nq if nv == 1 else -1)
+            self.parent.append(parent)
+            self.kind.append(body.kind)
+            self.q_start.append(self.nq)
+            self.v_start.append(self.nv)
+            self.body_names.append(f"{item.name}/{body.joint.child}")
+            self.nq, self.nv = self.nq + nq, self.nv + nv
+        if item.robot is not None:
+            self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
+        for shape in colliding_shapes(item):
+            self.shapes.append(shape)
+            self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
+            self.shape_item.append(number)
+
+    def _last_dof(self, body: int) -> int:
+        return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.kind[body]][1] - 1
+
+    # -- pairs ---------------------------------------------------------------------------------------------------
+
+    def find_pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs of shapes that may touch; refuse those that cannot be computed."""
+        self._refuse_shapes()
+        count = range(len(self.shapes))
+        return [
+            (a, b)
+            for a in count
+            for b in count[a + 1 :]
+            if self._may_touch(self.shape_item[a], self.shapes[a], self.shape_item[b], self.shapes[b])
+        ]
+
+    def pair_dofs(self, a: int, b: int) -> list[tuple[int, int]]:
+        """Return the dofs that move either shape, last first, and which one: 1 moves a, -1 moves b, 0 both."""
+        of_a, of_b = (set(self._dofs_above(self.shape_body[k])) for k in (a, b))
+        return [(dof, (dof in of_a) - (dof in of_b)) for dof in sorted(of_a | of_b, reverse=True)]
+
+    def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """Return how many contacts to make room for."""
+        total = sum(POINTS.get((self.shapes[a].kind, self.shapes[b].kind), 1) for a, b in pairs)
+        touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
+        return min(total, sum(POINTS_OF_SHAPE[self.shapes[k].kind] for k in touching))
+
+    def _dofs_above(self, body: int) -> list[int]:
+        dofs, dof = [], self._last_dof(body)
+        while dof >= 0:
+            dofs.append(dof)
+            dof = self.dof_parent[dof]
+        return dofs
+
+    def _may_touch(self, item_a: int, a: CollisionShape, item_b: int, b: CollisionShape) -> bool:
+        """Tell whether two shapes may touch: not fixed to each other, not neighbours, and of groups that meet."""
+        first, second = self.world.items[item_a], self.world.items[item_b]
+        if a.body == WORLD and b.body == WORLD:
+            return False
+        if not (first.group & second.mask and second.group & first.mask):
+            return False
+        if item_a != item_b:
+            return True
+        above = self.neighbour[item_a]
+        are_neighbours = a.body == b.body or b.body in above.get(a.body, ()) or a.body in above.get(b.body, ())
+        return first.self_collision and not are_neighbours
+
+    def _neighbour(self, item: Placed) -> dict[int, list[int]]:
+        """Return for each body of a robot the body it hangs on, the world included, past bodies without mass."""
+        above: dict[int, list[int]] = {}
+        if item.robot is None:
+            return above
+        model = item.robot.model
+        solid = _bodies_with_mass(model)
+        for number, body in enumerate(model.bodies):
+            if body.kind == "free":
+                continue
+            parent = body.parent
+            while parent != WORLD and parent not in solid:
+                parent = model.bodies[parent].parent
+            above[number] = [parent]
+        return above
+
+    def _refuse_shapes(self) -> None:
+        """Refuse shapes that something may touch and for which there is no collision yet."""
+        everything = [
+            (number, shape)
+            for number, item in enumerate(self.world.items)
+            for shape in item.shapes
+            if shape.kind in SHAPE_KIND or item.unsupported_shapes == "error"
+        ]
+        for number, shape in everything:
+            if shape.kind == "plane" and shape.body != WORLD:
+                raise PullbackError(f"shape {shape.name!r} is a plane on a moving link; fix planes to the world")
+            if shape.kind in SHAPE_KIND:
+                continue
+            for other_number, other in everything:
+                if other is not shape and self._may_touch(number, shape, other_number, other):
+                    raise PullbackError(
+                        f"shape {shape.name!r} is a {shape.kind}, which cannot collide yet, and {other.name!r} may "
+                        f'touch it; leave such shapes out with add(..., unsupported_shapes="ignore"), or name the '
+                        f"links that collide with collision_links=[...]"
+                    )
+
+    # -- dofs ----------------------------------------------------------------------------------------------------
+
+    def limited_dofs(self) -> list[int]:
+        """Return the dofs of one-dof joints that have an end."""
+        return [
+            first + body.v_start
+            for first, item in zip(self.first_dof, self.world.items)
+            for body in item.bodies
+            if one_dof(body) and (isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper))
+        ]
+
+    def rubbing_dofs(self) -> list[int]:
+        """Return the dofs with dry friction, in the description or given by a module."""
+        return [
+            first + body.v_start + k
+            for first, item in zip(self.first_dof, self.world.items)
+            for body in item.bodies
+            if has_dry_friction(item, body)
+            for k in range(COORDINATES[body.kind][1])
+        ]
+
+
+def _bodies_with_mass(model: Model) -> set[int]:
+    return {body for link, body in zip(model.links, model.link_body) if link.mass > 0.0}
+
+
+def _integers(values: Any) -> np.ndarray:
+    return np.asarray(list(values), dtype=np.int32)

@@ -1,0 +1,163 @@
+"""Where things stand in the packed arrays of a step: its parameters, and the scratch of a world."""
+
+from __future__ import annotations
+
+import warp as wp
+
+from pullback.rigid.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
+from pullback.rigid.dynamics_kernels import DYNAMICS_ROWS
+from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR_ROWS, POSE_ROWS, SHAPE_ROWS
+from pullback.rigid.solvers.implicit_kernels import implicit_rows
+from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
+from pullback.robot.crba_kernels import VJP_ROWS as PRODUCT_ROWS
+from pullback.robot.rnea_kernels import VJP_ROWS
+from pullback.robot.topology import DOF_ROWS, INERTIA_ROWS, PLACEMENT_ROWS
+
+
+@wp.struct
+class ParameterRows:
+    """The first row of each group of parameters."""
+
+    gravity: int
+    placements: int
+    inertias: int
+    dofs: int
+    friction: int
+    actuators: int
+    shapes: int
+    pairs: int
+    limits: int
+
+
+@wp.struct
+class ScratchRows:
+    """The first row of each array of a step's scratch."""
+
+    q: int
+    qd: int
+    poses: int
+    dynamics: int
+    L: int
+    force: int
+    start: int
+    s: int
+    contacts: int
+    blocks: int
+    Y: int
+    scalars: int
+    Y_scalar: int
+    lam: int
+    # the adjoint's
+    adj_q: int
+    adj_qd: int
+    next_adj_q: int
+    next_adj_qd: int
+    before: int
+    moved: int
+    gamma: int
+    nu: int
+    zeta: int
+    shift: int
+    acceleration: int
+    A: int
+    adj_A: int
+    b: int
+    mu: int
+    lower: int
+    upper: int
+    adj_lam: int
+    multiplier: int
+    alpha: int
+    adj_mu: int
+    adj_lower: int
+    adj_upper: int
+    adj_contacts: int
+    motion: int
+    wrench: int
+    recursion: int
+    solver: int
+    slots: int
+
+
+def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tuple[ParameterRows, dict[str, int]]:
+    """Return where each group of parameters starts, and how many rows each has, in order."""
+    sizes = {
+        "gravity": 3,
+        "placements": int(PLACEMENT_ROWS) * nbody,
+        "inertias": int(INERTIA_ROWS) * nbody,
+        "dofs": int(DOF_ROWS) * nv,
+        "friction": nv,
+        "actuators": int(ACTUATOR_ROWS) * nu,
+        "shapes": int(SHAPE_ROWS) * nshape,
+        "pairs": int(PAIR_ROWS) * npair,
+        "limits": 2 * nv,
+    }
+    rows = ParameterRows()
+    _place(rows, sizes)
+    return rows, sizes
+
+
+def scratch_rows(
+    *, nbody: int, nq: int, nv: int, contacts: int, scalars: int, sweeps: int, unrolled: bool, slots: int
+) -> tuple[ScratchRows, int, int]:
+    """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
+    m = 3 * contacts + scalars
+    sizes = {
+        "q": nq,
+        "qd": nv,
+        "poses": int(POSE_ROWS) * nbody,
+        "dynamics": int(DYNAMICS_ROWS) * nbody,
+        "L": nv * nv,
+        "force": nv,
+        "start": nv,
+        "s": nv,
+        "contacts": int(CONTACT_ROWS) * contacts,
+        "blocks": int(BLOCK_ROWS) * contacts,
+        "Y": 3 * nv * contacts,
+        "scalars": int(SCALAR_ROWS) * scalars,
+        "Y_scalar": nv * scalars,
+        "lam": m,
+    }
+    forward = sum(sizes.values())
+    sizes |= {
+        "adj_q": nq,
+        "adj_qd": nv,
+        "next_adj_q": nq,
+        "next_adj_qd": nv,
+        "before": nq,
+        "moved": nv,
+        "gamma": nv,
+        "nu": nv,
+        "zeta": nv,
+        "shift": nv,
+        "acceleration": nv,
+        "A": m * m,
+        "adj_A": m * m if unrolled else 0,
+        "b": m,
+        "mu": contacts,
+        "lower": scalars,
+        "upper": scalars,
+        "adj_lam": m,
+        "multiplier": m,
+        "alpha": m,
+        "adj_mu": contacts,
+        "adj_lower": scalars,
+        "adj_upper": scalars,
+        "adj_contacts": 7 * contacts,
+        "motion": 12 * nbody,
+        "wrench": 6 * nbody,
+        "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,
+        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
+        "slots": slots * (nq + nv),
+    }
+    rows = ScratchRows()
+    total = _place(rows, sizes)
+    return rows, forward, total
+
+
+def _place(rows: object, sizes: dict[str, int]) -> int:
+    total = 0
+    for name, size in sizes.items():
+        setattr(rows, name, total)
+        total += size
+    return total

@@ -1,0 +1,117 @@
+"""The differentiable operators of a world, and what their kernels are told: scene, settings, layout, plan."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+from pullback.core.bridge import Operator, Program
+from pullback.rigid import contact_kernels, rollout_kernels
+from pullback.rigid.compile import SceneArrays, make_scene
+from pullback.rigid.constraint_kernels import ContactSettings
+from pullback.rigid.layout import parameter_rows, scratch_rows
+from pullback.rigid.step_kernels import Job
+from pullback.rigid.world import PGS
+from pullback.robot import momentum_kernels
+from pullback.robot.operators import MOMENTUM
+from pullback.rollout.checkpoint import Every, Plan, Schedule
+
+INPUTS = ("q", "qd", "controls", "parameters")
+ROLLOUT = Operator("the rollout", INPUTS, rollout_kernels.kernels, checked=False)
+CONTACTS = Operator("contacts", INPUTS, contact_kernels.kernels, checked=False)
+
+LIMIT_MARGIN = 0.1
+"""A joint this close [rad, m] to an end has a row in the contact problem."""
+
+PLANS = 32
+"""Rollouts of different lengths whose launches are remembered."""
+
+
+class WorldPrograms:
+    """The programs of one world, bound when they are first asked for."""
+
+    def __init__(self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int) -> None:
+        self.arrays = arrays
+        self.contact = contact
+        self.dt = dt / substeps
+        self.substeps = substeps
+        self.rollout = lru_cache(PLANS)(self._rollout)
+        self.step = lru_cache(1)(self._step)
+        self.contacts = lru_cache(1)(self._contacts)
+        self.momentum = lru_cache(1)(self._momentum)
+
+    def plan(self, steps: int, schedule: Schedule) -> Plan:
+        """Return what a rollout keeps and how it is walked back, in substeps."""
+        if isinstance(schedule, Every):
+            schedule = Every(schedule.interval * self.substeps)
+        return schedule.plan(steps * self.substeps)
+
+    def _rollout(self, steps: int, schedule: Schedule) -> Program:
+        plan = self.plan(steps, schedule)
+        states = len(plan.kept)
+        rows = (states * self.arrays.nq, states * self.arrays.nv, rollout_kernels.STATUS_ROWS)
+        return self._bind(ROLLOUT, rows, plan)
+
+    def _step(self) -> Program:
+        rows = (self.arrays.nq, self.arrays.nv, rollout_kernels.STATUS_ROWS)
+        return self._bind(ROLLOUT, rows, self.plan(1, Every(1)), skipped=1)
+
+    def _contacts(self) -> Program:
+        return self._bind(CONTACTS, (1 + contact_kernels.REPORT_ROWS * self.arrays.max_contacts,), Every(1).plan(1))
+
+    def _momentum(self) -> Program:
+        n = self.arrays.nbody
+        return Program(
+            MOMENTUM,
+            lambda device: make_scene(self.arrays, device).topology,
+            rows=int(momentum_kernels.OUT_ROWS),
+            scratch=[n * int(momentum_kernels.ROWS)],
+            vjp_scratch=[n * int(momentum_kernels.VJP_ROWS)],
+        )
+
+    def _bind(self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0) -> Program:
+        arrays, contact = self.arrays, self.contact
+        parameters, _ = parameter_rows(arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.npair)
+        place, forward, total = scratch_rows(
+            nbody=arrays.nbody,
+            nq=arrays.nq,
+            nv=arrays.nv,
+            contacts=arrays.max_contacts,
+            scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
+            sweeps=contact.iterations,
+            unrolled=contact.gradient == "unrolled",
+            slots=plan.slots,
+        )
+
+        def make_job(device: str) -> Any:
+            job = Job()
+            job.scene = make_scene(arrays, device)
+            job.settings = self._settings()
+            job.parameters, job.scratch = parameters, place
+            job.skipped = skipped
+            job.steps, job.substeps = int(plan.kept[-1]), self.substeps
+            job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
+            job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
+            return job
+
+        return Program(operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0])
+
+    def _settings(self) -> Any:
+        contact = self.contact
+        settings = ContactSettings()
+        settings.dt = self.dt
+        settings.limit_margin = LIMIT_MARGIN
+        settings.threshold = contact.restitution_threshold
+        for name in ("erp", "cfm", "margin", "tolerance", "iterations"):
+            setattr(settings, name, getattr(contact, name))
+        settings.cone = int(contact.friction == "cone")
+        settings.unrolled = int(contact.gradient == "unrolled")
+        settings.warm_start = int(contact.warm_start)
+        return settings
+
+
+def _on_device(values: np.ndarray, device: str) -> Any:
+    return wp.array(values, dtype=wp.int32, device=device)

@@ -1,0 +1,1 @@
+"""Contact solvers: each answers a solve and its vjp."""

@@ -1,0 +1,283 @@
+"""The adjoint of a contact problem at its solution (docs/derivations/contact_solver.md).
+
+    r = A lam + b,    contact c: rows 3c (normal), 3c+1, 3c+2 (tangents),    scalar s: row 3 nc + s
+
+A at row i m + j, m = 3 nc + ns; b, lam at row i; mu at row c; lower, upper at row s. The solution tells which rows are
+held. With an unknown z for each, trial columns E (d lam = E dz + what bounds and mu move) and test columns R,
+
+    (R^T A E + D)^T y = E^T adj_lam,    multiplier = R y,    adj_b = -multiplier,    adj_A = -multiplier lam^T
+
+A test column has one or two entries, in rows i and i+1; a trial column is the same, and where it is the normal of a
+contact that slides, it has the tangents it drags along.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
+
+# rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side
+ROW = wp.constant(0)
+TRIAL = wp.constant(1)
+TEST_SECOND = wp.constant(4)
+DIAGONAL = wp.constant(5)
+UNKNOWN_ROWS = wp.constant(6)
+
+
+def implicit_rows(m: int) -> int:
+    """Return the rows of work that `implicit_vjp` needs for m rows."""
+    return m * (m + UNKNOWN_ROWS + 1)
+
+
+@wp.func
+def slack(limit: wp.float32):
+    """Return how far below its limit a tangential impulse may be and still slide."""
+    return wp.float32(1e-6) * limit
+
+
+@wp.func
+def slack(limit: wp.float64):  # noqa: F811
+    """Return how far below its limit a tangential impulse may be and still slide."""
+    return wp.float64(1e-9) * limit
+
+
+@wp.func
+def tangent_residual(
+    m: int, i: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any), w: int
+):  # fmt: skip
+    """Return rows i and i+1 of A lam + b."""
+    first = b[i, w] + dot_rows(A, i * m, lam, 0, m, w)
+    return wp.vector(first, b[i + 1, w] + dot_rows(A, (i + 1) * m, lam, 0, m, w))
+
+
+@wp.func
+def bound_side(tangent: Any, limit: Any, r: Any):
+    """Return on which side one tangent row of a pyramid is at its bound, 1 or -1, or 0 if it is held."""
+    side = limit - limit
+    if wp.abs(tangent) >= limit - slack(limit):
+        # at a limit of zero the residual tells where the impulse would go
+        side = wp.sign(tangent)
+        if tangent == limit - limit:
+            side = -wp.sign(r)
+    return side
+
+
+@wp.func
+def sliding_direction(cone: int, tangent: Any, limit: Any, r: Any):
+    """Return the direction e of a tangential impulse at its limit, lam_t = limit e; zero where it sticks: eq. (10)."""
+    e = r - r
+    if cone:
+        length = wp.length(tangent)
+        if length >= limit - slack(limit):
+            e = tangent / length
+            if length == limit - limit:
+                e = -wp.normalize(r)
+    else:
+        e = wp.vector(bound_side(tangent[0], limit, r[0]), bound_side(tangent[1], limit, r[1]))
+    return e
+
+
+@wp.func
+def contact_direction(
+    c: int, m: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
+    lam: wp.array2d(dtype=Any), w: int,
+):  # fmt: skip
+    """Return the sliding direction of the closed contact c, and the residual of its tangent rows."""
+    t = 3 * c + 1
+    r = tangent_residual(m, t, A, b, lam, w)
+    e = sliding_direction(cone, wp.vector(lam[t, w], lam[t + 1, w]), mu[c, w] * lam[t - 1, w], r)
+    return e, r
+
+
+@wp.func
+def add_unknown(
+    count: int, m: int, row: int, trial: Any, test_second: Any, diagonal: Any, adj_lam: wp.array2d(dtype=Any), w: int,
+    work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write unknown number `count`, whose columns start at `row`, and its right-hand side; return the next number."""
+    at = m * m + count * UNKNOWN_ROWS
+    work[at + ROW, w] = work.dtype(row)
+    work[at + TEST_SECOND, w] = test_second
+    work[at + DIAGONAL, w] = diagonal
+    right = work.dtype(0.0)
+    for k in range(3):
+        work[at + TRIAL + k, w] = trial[k]
+        if trial[k] != work.dtype(0.0):
+            right += trial[k] * adj_lam[row + k, w]
+    work[m * (m + UNKNOWN_ROWS) + count, w] = right
+    return count + 1
+
+
+@wp.func
+def add_contact_unknowns(
+    count: int, c: int, m: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
+    mu: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any), adj_lam: wp.array2d(dtype=Any), w: int,
+    work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the unknowns of the closed contact c; return the next number."""
+    i = 3 * c
+    zero = A.dtype(0.0)
+    one = A.dtype(1.0)
+    e, r = contact_direction(c, m, cone, A, b, mu, lam, w)
+    friction = mu[c, w]
+    limit = friction * lam[i, w]
+    slides = wp.dot(e, e) > zero
+    # eq. (11)
+    number = add_unknown(count, m, i, wp.vector(one, friction * e[0], friction * e[1]), zero, zero, adj_lam, w, work)
+    if limit > zero:
+        if cone and slides:
+            # eq. (12)
+            across = wp.vector(-e[1], e[0], zero)
+            number = add_unknown(number, m, i + 1, across, e[0], wp.length(r) / limit, adj_lam, w, work)
+        else:
+            for k in range(2):
+                if e[k] == zero:
+                    number = add_unknown(number, m, i + 1 + k, wp.vector(one, zero, zero), zero, zero, adj_lam, w, work)
+    return number
+
+
+@wp.func
+def trial_product(A: wp.array2d(dtype=Any), i: int, trial: Any, w: int):
+    """Return the product of a trial column with A from entry i on."""
+    value = trial[0] * A[i, w]
+    if trial[1] != trial.dtype(0.0):
+        value += trial[1] * A[i + 1, w]
+    if trial[2] != trial.dtype(0.0):
+        value += trial[2] * A[i + 2, w]
+    return value
+
+
+@wp.func
+def assemble(count: int, m: int, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)):
+    """Write (R^T A E + D)^T, `count` by `count`, to the first rows of work: eq. (13)."""
+    for column in range(count):
+        at = m * m + column * UNKNOWN_ROWS
+        row = int(work[at + ROW, w])
+        first = work[at + TRIAL, w]
+        second = work[at + TEST_SECOND, w]
+        for k in range(count):
+            trial_at = m * m + k * UNKNOWN_ROWS
+            trial = wp.vector(work[trial_at + TRIAL, w], work[trial_at + TRIAL + 1, w], work[trial_at + TRIAL + 2, w])
+            i = row * m + int(work[trial_at + ROW, w])
+            value = first * trial_product(A, i, trial, w)
+            if second != A.dtype(0.0):
+                value += second * trial_product(A, i + m, trial, w)
+            if k == column:
+                value += work[at + DIAGONAL, w]
+            work[k * count + column, w] = value
+
+
+@wp.func
+def swap_rows(n: int, i: int, j: int, w: int, work: wp.array2d(dtype=Any)):
+    """Exchange n rows of work from row i on with those from row j on."""
+    for k in range(n):
+        kept = work[i + k, w]
+        work[i + k, w] = work[j + k, w]
+        work[j + k, w] = kept
+
+
+@wp.func
+def solve_in_place(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
+    """Solve the n by n system in the first rows of work; the solution takes the place of the right-hand side.
+
+    By elimination with partial pivoting. Blocks that do not touch each other cost no more than on their own.
+    """
+    for j in range(n):
+        pivot = int(j)
+        largest = wp.abs(work[j * n + j, w])
+        for i in range(j + 1, n):
+            size = wp.abs(work[i * n + j, w])
+            if size > largest:
+                largest = size
+                pivot = i
+        if pivot != j:
+            swap_rows(n - j, j * n + j, pivot * n + j, w, work)
+            swap_rows(1, right + j, right + pivot, w, work)
+        for i in range(j + 1, n):
+            factor = -work[i * n + j, w] / work[j * n + j, w]
+            if factor != work.dtype(0.0):
+                add_multiple(work, i * n + j + 1, factor, work, j * n + j + 1, n - 1 - j, w)
+                work[right + i, w] += factor * work[right + j, w]
+    for backwards in range(n):
+        j = n - 1 - backwards
+        known = dot_rows(work, j * n + j + 1, work, right + j + 1, backwards, w)
+        work[right + j, w] = (work[right + j, w] - known) / work[j * n + j, w]
+
+
+@wp.func
+def bounds_vjp(
+    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
+    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
+    adj_lam: wp.array2d(dtype=Any), w: int, multiplier: wp.array2d(dtype=Any), adj_mu: wp.array2d(dtype=Any),
+    adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the cotangents of friction coefficients and bounds: eqs. (15) and (16)."""
+    m = 3 * nc + ns
+    zero = A.dtype(0.0)
+    # rho = adj_lam - A^T multiplier, in the first rows of work
+    for i in range(m):
+        work[i, w] = adj_lam[i, w]
+    for i in range(m):
+        if multiplier[i, w] != zero:
+            add_multiple(work, 0, -multiplier[i, w], A, i * m, m, w)
+    if adj_mu:
+        for c in range(nc):
+            i = 3 * c
+            adj_mu[c, w] = zero
+            if lam[i, w] > zero:
+                e, r = contact_direction(c, m, cone, A, b, mu, lam, w)
+                adj_mu[c, w] = lam[i, w] * wp.dot(e, wp.vector(work[i + 1, w], work[i + 2, w]))
+    for s in range(ns):
+        i = 3 * nc + s
+        above = lam[i, w] >= upper[s, w]
+        below = lam[i, w] <= lower[s, w]
+        if above and below:
+            # no room between the bounds: the residual tells which of them stops the impulse
+            above = b[i, w] + dot_rows(A, i * m, lam, 0, m, w) <= zero
+            below = not above
+        if adj_upper:
+            adj_upper[s, w] = wp.where(above, work[i, w], zero)
+        if adj_lower:
+            adj_lower[s, w] = wp.where(below, work[i, w], zero)
+
+
+@wp.func
+def implicit_vjp(
+    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
+    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
+    adj_lam: wp.array2d(dtype=Any), w: int, multiplier: wp.array2d(dtype=Any), adj_mu: wp.array2d(dtype=Any),
+    adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the multiplier, from which adj_b = -multiplier and adj_A = -multiplier lam^T, and what mu and bounds get.
+
+    `lam` is the solution. adj_mu, adj_lower and adj_upper may be absent.
+    """
+    m = 3 * nc + ns
+    zero = A.dtype(0.0)
+    one = A.dtype(1.0)
+    count = int(0)
+    for c in range(nc):
+        if lam[3 * c, w] > zero:
+            count = add_contact_unknowns(count, c, m, cone, A, b, mu, lam, adj_lam, w, work)
+    for s in range(ns):
+        i = 3 * nc + s
+        if lam[i, w] > lower[s, w] and lam[i, w] < upper[s, w]:
+            count = add_unknown(count, m, i, wp.vector(one, zero, zero), zero, zero, adj_lam, w, work)
+    assemble(count, m, A, w, work)
+    right = m * (m + UNKNOWN_ROWS)
+    solve_in_place(count, right, w, work)
+    # eq. (14)
+    for i in range(m):
+        multiplier[i, w] = zero
+    for k in range(count):
+        at = m * m + k * UNKNOWN_ROWS
+        i = int(work[at + ROW, w])
+        multiplier[i, w] += work[at + TRIAL, w] * work[right + k, w]
+        second = work[at + TEST_SECOND, w]
+        if second != zero:
+            multiplier[i + 1, w] += second * work[right + k, w]
+    if adj_mu or adj_lower or adj_upper:
+        bounds_vjp(
+            nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, multiplier, adj_mu, adj_lower, adj_upper, work
+        )  # fmt: skip

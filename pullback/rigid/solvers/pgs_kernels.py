@@ -1,0 +1,113 @@
+"""Projected Gauss-Seidel on the contact problem, without forming its matrix (docs/derivations/contact_solver.md).
+
+The unknown impulses lam move s = L v by Y^T lam, so a row's residual is Y·s + bias + cfm lam with the newest s.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.constraint_kernels import (
+    BIAS,
+    BLOCK_ROWS,
+    DIAGONAL,
+    FRICTION,
+    LOWER,
+    SCALAR_BIAS,
+    SCALAR_DIAGONAL,
+    SCALAR_ROWS,
+    UPPER,
+    ContactSettings,
+    add_rows,
+    add_scalar_row,
+    row_dots,
+    scalar_dot,
+)
+from pullback.rigid.scene import Scene
+from pullback.spatial.arrays import load3, load6, store
+
+
+@wp.func
+def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
+    """Return the impulse of a contact after its turn: normal first, then the tangents within the new bound."""
+    zero = lam.dtype(0.0)
+    normal = wp.max(lam[0] - residual[0] / D[0], zero)
+    change = normal - lam[0]
+    r1 = residual[1] + D[1] * change
+    r2 = residual[2] + D[2] * change
+    bound = mu * normal
+    x1 = lam[1]
+    x2 = lam[2]
+    if cone:
+        step = lam.dtype(2.0) / (D[3] + D[5])
+        x1 = x1 - step * r1
+        x2 = x2 - step * r2
+        length = wp.sqrt(x1 * x1 + x2 * x2)
+        if length > bound:
+            scale = bound / length
+            x1 = x1 * scale
+            x2 = x2 * scale
+    else:
+        x1 = wp.clamp(x1 - r1 / D[3], -bound, bound)
+        r2 = r2 + D[4] * (x1 - lam[1])
+        x2 = wp.clamp(x2 - r2 / D[5], -bound, bound)
+    return wp.vector(normal, x1, x2)
+
+
+@wp.func
+def solve(
+    # model
+    scene: Scene,
+    settings: ContactSettings,
+    # in
+    ncontact: int,
+    nscalar: int,
+    contacts: wp.array2d(dtype=Any),
+    blocks: wp.array2d(dtype=Any),
+    Y: wp.array2d(dtype=Any),
+    scalars: wp.array2d(dtype=Any),
+    Y_scalar: wp.array2d(dtype=Any),
+    w: int,
+    # in and out: impulses, and s = L v that they move
+    lam: wp.array2d(dtype=Any),
+    s: wp.array2d(dtype=Any),
+):
+    """Sweep over the rows until they hardly change or the sweeps are used up; return the sweeps, negative if used up."""
+    zero = s.dtype(0.0)
+    cfm = s.dtype(settings.cfm)
+    tolerance = s.dtype(settings.tolerance)
+    sweeps = int(0)
+    change = tolerance + tolerance
+    if ncontact + nscalar == 0:
+        change = zero
+    while sweeps < settings.iterations and change > tolerance:
+        change = zero
+        for c in range(ncontact):
+            row = c * BLOCK_ROWS
+            old = load3(lam, 3 * c, w)
+            D = load6(blocks, row + DIAGONAL, w)
+            r = row_dots(scene, contacts, c, Y, s, w) + cfm * old
+            r = wp.vector(r[0] + blocks[row + BIAS, w], r[1], r[2])
+            new = contact_update(settings.cone, old, r, D, blocks[row + FRICTION, w])
+            move = new - old
+            if move[0] != zero or move[1] != zero or move[2] != zero:
+                add_rows(scene, contacts, c, Y, move, w, s)
+                store(lam, 3 * c, w, new)
+                change = wp.max(change, D[0] * wp.abs(move[0]))
+                change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
+        for k in range(nscalar):
+            row = k * SCALAR_ROWS
+            old_scalar = lam[3 * ncontact + k, w]
+            r_scalar = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[row + SCALAR_BIAS, w] + cfm * old_scalar
+            D_scalar = scalars[row + SCALAR_DIAGONAL, w]
+            new_scalar = wp.clamp(
+                old_scalar - r_scalar / D_scalar, scalars[row + LOWER, w], scalars[row + UPPER, w]
+            )
+            if new_scalar != old_scalar:
+                add_scalar_row(scene, scalars, k, Y_scalar, new_scalar - old_scalar, w, s)
+                lam[3 * ncontact + k, w] = new_scalar
+                change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
+        sweeps += 1
+    if change > tolerance:
+        sweeps = -sweeps
+    return sweeps

@@ -1,0 +1,112 @@
+"""What the next step needs to know, a history of it, and what went wrong on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from pullback.core.errors import PullbackError
+
+Tensor = torch.Tensor
+
+NAN = 1
+CONTACT_OVERFLOW = 2
+NOT_CONVERGED = 4
+"""Flags of a world's status; 0 is all well."""
+
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A contact between two shapes: gap [m], point [m], normal from the second to the first, force on the first [N]."""
+
+    shapes: tuple[str, str]
+    gap: float
+    point: Vector
+    normal: Vector
+    force: Vector
+
+
+class Status:
+    """What happened to each world of a rollout."""
+
+    def __init__(self, rows: Tensor, substeps: int) -> None:
+        self._rows = rows
+        self._substeps = substeps
+
+    @property
+    def code(self) -> Tensor:
+        """The flags NAN, CONTACT_OVERFLOW and NOT_CONVERGED that were raised, added up (B,); 0: none."""
+        return self._rows[:, 0].long()
+
+    @property
+    def first_step(self) -> Tensor:
+        """The first step with NAN or CONTACT_OVERFLOW (B,); -1: none."""
+        return torch.div(self._rows[:, 1].long(), self._substeps, rounding_mode="floor")
+
+    @property
+    def unconverged(self) -> Tensor:
+        """How many substeps used up the solver's sweeps (B,)."""
+        return self._rows[:, 2].long()
+
+    def check(self) -> None:
+        """Raise if a world has values that are not finite, or had more contacts than there is room for."""
+        bad = (self.code & (NAN | CONTACT_OVERFLOW)) > 0
+        if not bool(bad.any()):
+            return
+        worlds = bad.nonzero().flatten().tolist()
+        first = worlds[0]
+        step = int(self.first_step[first])
+        what = "became not finite; take a smaller dt, or look for what drives it so hard"
+        if not int(self.code[first]) & NAN:
+            what = "had more contacts than there is room for; compile with a larger max_contacts"
+        raise PullbackError(f"world {first} {what} (step {step}, {len(worlds)} such worlds in all)")
+
+
+@dataclass(frozen=True)
+class State:
+    """The worlds at one moment: q (B, nq), qd (B, nv), and the last contact impulses where a warm start keeps them."""
+
+    q: Tensor
+    qd: Tensor
+    impulses: Tensor | None = None
+
+    def detach(self) -> State:
+        """Return the same state, cut off from the computation that led to it."""
+        return State(self.q.detach(), self.qd.detach(), None if self.impulses is None else self.impulses.detach())
+
+    def __getitem__(self, worlds: int | slice | Tensor) -> State:
+        """Return the state of some of the worlds; an int gives one world with its batch dimension."""
+        if isinstance(worlds, int):
+            worlds = slice(worlds, worlds + 1 or None)
+        impulses = None if self.impulses is None else self.impulses[worlds]
+        return State(self.q[worlds], self.qd[worlds], impulses)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The worlds over T steps, the initial state included: q (T+1, B, nq), qd (T+1, B, nv)."""
+
+    q: Tensor
+    qd: Tensor
+    status: Status
+    steps: tuple[int, ...] = field(default=())
+    """Before which step each state is; all of 0 to T unless fewer are kept."""
+    impulses: Tensor | None = None
+    """The contact impulses after the last step, where a warm start keeps them."""
+
+    def __len__(self) -> int:
+        """Return the number of states, T + 1."""
+        return self.q.shape[0]
+
+    def __getitem__(self, t: int) -> State:
+        """Return the state before step t; -1 is the last one, from which a rollout can go on."""
+        last = t in (-1, len(self) - 1)
+        return State(self.q[t], self.qd[t], self.impulses if last else None)
+
+    def detach(self) -> Trajectory:
+        """Return the same trajectory, cut off from the computation that led to it."""
+        impulses = None if self.impulses is None else self.impulses.detach()
+        return Trajectory(self.q.detach(), self.qd.detach(), self.status, self.steps, impulses)

@@ -1,0 +1,177 @@
+"""One step of a world with contact (docs/derivations/contact_step.md), stage by stage.
+
+    M qdd + h = tau                         equations of motion, M = L^T L
+    s = L qd + dt L^-T (tau - h)            s = L v of the velocity without contact     (1)
+    Y = L^-T J^T                            contacts, joint limits, dry friction        (2)
+    lam = solve,   s' = s + Y^T lam         projected Gauss-Seidel                      (3)
+    qd' = L^-1 s',   q' = q (+) dt qd'      semi-implicit Euler on the manifold         (4)
+
+An impact, a contact with restitution, acts at the moment of touching, the fraction theta of the step after its start, so
+the coordinates move by dt (qd' - sum of theta M^-1 J^T lam) instead.                  (5)
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.collide_kernels import collide
+from pullback.rigid.constraint_kernels import (
+    BLOCK_ROWS,
+    FRACTION,
+    ContactSettings,
+    add_rows,
+    contact_block,
+    contact_rows,
+    scalar_rows,
+)
+from pullback.rigid.dynamics_kernels import (
+    equations_of_motion,
+    factorize,
+    multiply_factor,
+    solve_factor,
+    solve_transposed,
+)
+from pullback.rigid.integrate_kernels import add_actuator_forces, integrate
+from pullback.rigid.layout import ParameterRows, ScratchRows
+from pullback.rigid.scene import Scene
+from pullback.rigid.solvers.pgs_kernels import solve
+from pullback.spatial.arrays import load3, rows_from
+
+OK = wp.constant(0)
+NOT_FINITE = wp.constant(1)
+OVERFLOW = wp.constant(2)
+NOT_CONVERGED = wp.constant(4)
+
+
+@wp.struct
+class Job:
+    """Everything that is the same for all worlds: the scene, how contact is resolved, and where things stand."""
+
+    scene: Scene
+    settings: ContactSettings
+    parameters: ParameterRows
+    scratch: ScratchRows
+    steps: int
+    substeps: int
+    skipped: int  # 1: the initial state is not among those returned
+    nkept: int
+    kept: wp.array(dtype=wp.int32)
+    nactions: int
+    actions: wp.array(dtype=wp.int32)
+
+
+@wp.func
+def contact_problem(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """From the state in scratch, write L, s without contact and all rows; return contacts found and scalar rows."""
+    scene = job.scene
+    place = job.scratch
+    q = rows_from(scratch, place.q)
+    qd = rows_from(scratch, place.qd)
+    poses = rows_from(scratch, place.poses)
+    force = rows_from(scratch, place.force)
+    L = rows_from(scratch, place.L)
+    start = rows_from(scratch, place.start)
+    s = rows_from(scratch, place.s)
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    Y = rows_from(scratch, place.Y)
+    dt = parameters.dtype(job.settings.dt)
+    # equations of motion
+    equations_of_motion(
+        scene, q, qd, rows_from(parameters, job.parameters.gravity), rows_from(parameters, job.parameters.placements),
+        rows_from(parameters, job.parameters.inertias), rows_from(parameters, job.parameters.dofs), w,
+        poses, force, L, rows_from(scratch, place.dynamics),
+    )  # fmt: skip
+    for v in range(scene.topology.nv):
+        force[v, w] = -force[v, w]
+    add_actuator_forces(scene, q, qd, u, rows_from(parameters, job.parameters.actuators), w, force)
+    # the velocity without contact, eq. (1)
+    factorize(scene, w, L)
+    multiply_factor(scene, L, qd, w, start)
+    solve_transposed(scene, L, w, force)
+    for v in range(scene.topology.nv):
+        s[v, w] = start[v, w] + dt * force[v, w]
+    # rows, eq. (2)
+    shapes = rows_from(parameters, job.parameters.shapes)
+    found = collide(scene, poses, shapes, parameters.dtype(job.settings.margin), w, contacts)
+    pairs = rows_from(parameters, job.parameters.pairs)
+    for c in range(wp.min(found, scene.max_contacts)):
+        contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
+        contact_block(scene, job.settings, contacts, c, Y, start, pairs, w, blocks)
+    nscalar = scalar_rows(
+        scene, job.settings, q, rows_from(parameters, job.parameters.limits),
+        rows_from(parameters, job.parameters.friction), L, w,
+        rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
+    )  # fmt: skip
+    return found, nscalar
+
+
+@wp.func
+def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Solve for the impulses from zero and move s by them, eq. (3); return the sweeps, negative if all were used."""
+    place = job.scratch
+    lam = rows_from(scratch, place.lam)
+    for r in range(3 * ncontact + nscalar):
+        lam[r, w] = scratch.dtype(0.0)
+    return solve(
+        job.scene, job.settings, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.blocks),
+        rows_from(scratch, place.Y), rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar), w,
+        lam, rows_from(scratch, place.s),
+    )  # fmt: skip
+
+
+@wp.func
+def impact_shift(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any), shift: wp.array2d(dtype=Any)):
+    """Write the part of the velocity that impacts gave, times the fraction of the step before each, eq. (5)."""
+    place = job.scratch
+    blocks = rows_from(scratch, place.blocks)
+    contacts = rows_from(scratch, place.contacts)
+    lam = rows_from(scratch, place.lam)
+    Y = rows_from(scratch, place.Y)
+    any_impact = int(0)
+    for c in range(ncontact):
+        fraction = blocks[c * BLOCK_ROWS + FRACTION, w]
+        if fraction > shift.dtype(0.0):
+            if any_impact == 0:
+                for v in range(job.scene.topology.nv):
+                    shift[v, w] = shift.dtype(0.0)
+            any_impact = 1
+            add_rows(job.scene, contacts, c, Y, fraction * load3(lam, 3 * c, w), w, shift)
+    if any_impact == 1:
+        solve_factor(job.scene, rows_from(scratch, place.L), w, shift)
+    return any_impact
+
+
+@wp.func
+def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Do one step on the state in scratch; return its status."""
+    scene = job.scene
+    place = job.scratch
+    q = rows_from(scratch, place.q)
+    qd = rows_from(scratch, place.qd)
+    s = rows_from(scratch, place.s)
+    dt = parameters.dtype(job.settings.dt)
+    status = int(OK)
+    found, nscalar = contact_problem(job, u, parameters, w, scratch)
+    ncontact = wp.min(found, scene.max_contacts)
+    if found > ncontact:
+        status = status | OVERFLOW
+    if resolve(job, ncontact, nscalar, w, scratch) < 0:
+        status = status | NOT_CONVERGED
+    # eq. (4)
+    shift = rows_from(scratch, place.force)
+    impacts = impact_shift(job, ncontact, w, scratch, shift)
+    solve_factor(scene, rows_from(scratch, place.L), w, s)
+    total = parameters.dtype(0.0)
+    for v in range(scene.topology.nv):
+        velocity = s[v, w]
+        qd[v, w] = velocity
+        total += wp.abs(velocity)
+        if impacts == 1:
+            s[v, w] = velocity - shift[v, w]
+    integrate(scene, dt, s, w, q)
+    if not wp.isfinite(total):
+        status = status | NOT_FINITE
+    return status

@@ -1,0 +1,458 @@
+"""The adjoint of one step (docs/derivations/contact_step.md, sections 3 to 5).
+
+Seen as equations for qd' and lam, a step is inverse dynamics with the contact forces in it, and the rows that hold:
+
+    ID(q, qd, (qd' - qd) / dt) = tau + J^T lam / dt,        J qd' + bias + cfm lam = 0 on the rows that hold    (8)
+
+With g the cotangent of qd', gamma = L^-T g, adj_lam = Y gamma, and kappa the multiplier of the solver's adjoint,
+
+    eta = gamma - Y^T kappa,    nu = L^-1 eta,    adj_tau = dt nu,    adj_qd = L^T eta + ...                     (9)
+
+and all the rest is the derivative of  -dt nu^T ID + lam^T J nu - kappa^T (J qd' + bias)  at fixed qd', lam, nu, kappa.  (10)
+Sweeps that have not converged leave more: H = adj_A + kappa lam^T, symmetrised, gives 2 H:(J K) - H:(K^T dM K), K = M^-1 J^T. (11)
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.collide_kernels import contact_vjp
+from pullback.rigid.constraint_kernels import (
+    APPROACH,
+    BIAS,
+    BLOCK_ROWS,
+    DOF,
+    FRACTION,
+    FRICTION,
+    LOWER,
+    RESTITUTION,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
+    SCALAR_SLOPE,
+    SIGN,
+    SLOPE,
+    UPPER,
+    add_rows,
+    add_scalar_row,
+    row_dots,
+    scalar_dot,
+)
+from pullback.rigid.dynamics_kernels import (
+    add_transposed_product,
+    gather_wrenches,
+    solve_factor,
+    solve_transposed,
+)
+from pullback.rigid.integrate_kernels import actuator_forces_vjp, integrate_vjp
+from pullback.rigid.jacobian_kernels import (
+    ADJ_CONTACT_ROWS,
+    ADJ_GAP,
+    ADJ_NORMAL,
+    ADJ_POINT,
+    add_jacobian_terms,
+)
+from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
+from pullback.rigid.solvers.implicit_kernels import implicit_vjp
+from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
+from pullback.rigid.step_kernels import Job, contact_problem, impact_shift, resolve
+from pullback.robot.crba_kernels import mass_product_vjp
+from pullback.robot.rnea_kernels import inverse_dynamics_vjp
+from pullback.robot.topology import ARMATURE, DOF_ROWS
+from pullback.spatial.arrays import load3, rows_from, store
+
+
+@wp.func
+def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the contact problem as the solvers' adjoints read it: A, b, friction coefficients and bounds."""
+    scene = job.scene
+    place = job.scratch
+    nv = scene.topology.nv
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    scalars = rows_from(scratch, place.scalars)
+    Y = rows_from(scratch, place.Y)
+    Y_scalar = rows_from(scratch, place.Y_scalar)
+    s = rows_from(scratch, place.s)
+    A = rows_from(scratch, place.A)
+    b = rows_from(scratch, place.b)
+    mu = rows_from(scratch, place.mu)
+    lower = rows_from(scratch, place.lower)
+    upper = rows_from(scratch, place.upper)
+    column = rows_from(scratch, place.nu)
+    m = 3 * nc + ns
+    zero = scratch.dtype(0.0)
+    cfm = scratch.dtype(job.settings.cfm)
+    for c in range(nc):
+        free = row_dots(scene, contacts, c, Y, s, w)
+        store(b, 3 * c, w, wp.vector(free[0] + blocks[c * BLOCK_ROWS + BIAS, w], free[1], free[2]))
+        mu[c, w] = blocks[c * BLOCK_ROWS + FRICTION, w]
+    for k in range(ns):
+        b[3 * nc + k, w] = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[k * SCALAR_ROWS + SCALAR_BIAS, w]
+        lower[k, w] = scalars[k * SCALAR_ROWS + LOWER, w]
+        upper[k, w] = scalars[k * SCALAR_ROWS + UPPER, w]
+    # A column by column: Y times a column of Y^T
+    for j in range(m):
+        for v in range(nv):
+            column[v, w] = zero
+        if j < 3 * nc:
+            unit = wp.vector(zero, zero, zero)
+            unit[j % 3] = scratch.dtype(1.0)
+            add_rows(scene, contacts, j // 3, Y, unit, w, column)
+        else:
+            add_scalar_row(scene, scalars, j - 3 * nc, Y_scalar, scratch.dtype(1.0), w, column)
+        for c in range(nc):
+            dots = row_dots(scene, contacts, c, Y, column, w)
+            for r in range(3):
+                A[(3 * c + r) * m + j, w] = dots[r]
+        for k in range(ns):
+            A[(3 * nc + k) * m + j, w] = scalar_dot(scene, scalars, k, Y_scalar, column, w)
+        A[j * m + j, w] = A[j * m + j, w] + cfm
+
+
+@wp.func
+def rows_of(
+    job: Job,
+    nc: int,
+    ns: int,
+    x: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Write Y x for all rows."""
+    place = job.scratch
+    for c in range(nc):
+        store(
+            out, 3 * c, w, row_dots(job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), x, w)
+        )
+    for k in range(ns):
+        out[3 * nc + k, w] = scalar_dot(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar), x, w
+        )
+
+
+@wp.func
+def add_all_rows(
+    job: Job,
+    nc: int,
+    ns: int,
+    weights: wp.array2d(dtype=Any),
+    factor: Any,
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Add factor Y^T weights to `out`."""
+    place = job.scratch
+    for c in range(nc):
+        add_rows(
+            job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y),
+            factor * load3(weights, 3 * c, w), w, out,
+        )  # fmt: skip
+    for k in range(ns):
+        add_scalar_row(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar),
+            factor * weights[3 * nc + k, w], w, out,
+        )  # fmt: skip
+
+
+@wp.func
+def jacobian_terms(
+    job: Job, nc: int, alpha: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Add the cotangents of alpha^T J x to those of contacts and bodies in scratch."""
+    place = job.scratch
+    add_jacobian_terms(
+        job.scene, nc, rows_from(scratch, place.contacts), rows_from(scratch, place.blocks),
+        rows_from(scratch, place.poses), alpha, x, w, rows_from(scratch, place.adj_contacts),
+        rows_from(scratch, place.wrench), rows_from(scratch, place.motion),
+    )  # fmt: skip
+
+
+@wp.func
+def mass_terms(
+    job: Job, y: wp.array2d(dtype=Any), z: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the derivatives of y^T M z."""
+    rows = job.parameters
+    adj_dofs = rows_from(adj_parameters, rows.dofs)
+    mass_product_vjp(
+        job.scene.topology, rows_from(scratch, job.scratch.q), rows_from(parameters, rows.placements),
+        rows_from(parameters, rows.inertias), y, z, w, adj_q, rows_from(adj_parameters, rows.placements),
+        rows_from(adj_parameters, rows.inertias), rows_from(scratch, job.scratch.recursion),
+    )  # fmt: skip
+    if adj_dofs:
+        for v in range(job.scene.topology.nv):
+            row = DOF_ROWS * v + ARMATURE
+            adj_dofs[row, w] = adj_dofs[row, w] + y[v, w] * z[v, w]
+
+
+@wp.func
+def unconverged_terms(
+    job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int,
+    adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add what sweeps that have not converged leave, row by row: eq. (11)."""
+    place = job.scratch
+    nv = job.scene.topology.nv
+    m = 3 * nc + ns
+    adj_A = rows_from(scratch, place.adj_A)
+    kappa = rows_from(scratch, place.multiplier)
+    lam = rows_from(scratch, place.lam)
+    alpha = rows_from(scratch, place.alpha)
+    weights = rows_from(scratch, place.adj_lam)
+    y = rows_from(scratch, place.zeta)
+    z = rows_from(scratch, place.shift)
+    L = rows_from(scratch, place.L)
+    zero = scratch.dtype(0.0)
+    half = scratch.dtype(0.5)
+    for r in range(m):
+        alpha[r, w] = zero
+    for r in range(m):
+        for v in range(nv):
+            y[v, w] = zero
+            z[v, w] = zero
+        for k in range(m):
+            weights[k, w] = half * (
+                adj_A[r * m + k, w] + adj_A[k * m + r, w] + kappa[r, w] * lam[k, w] + kappa[k, w] * lam[r, w]
+            )
+        add_all_rows(job, nc, ns, weights, scratch.dtype(1.0), w, scratch, z)
+        solve_factor(job.scene, L, w, z)
+        alpha[r, w] = scratch.dtype(1.0)
+        add_all_rows(job, nc, ns, alpha, scratch.dtype(-1.0), w, scratch, y)
+        solve_factor(job.scene, L, w, y)
+        mass_terms(job, y, z, parameters, w, adj_q, adj_parameters, scratch)
+        if r < 3 * nc:
+            alpha[r, w] = scratch.dtype(2.0)
+            jacobian_terms(job, nc, alpha, z, w, scratch)
+        alpha[r, w] = zero
+
+
+@wp.func
+def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds."""
+    place = job.scratch
+    A = rows_from(scratch, place.A)
+    b = rows_from(scratch, place.b)
+    mu = rows_from(scratch, place.mu)
+    lower = rows_from(scratch, place.lower)
+    upper = rows_from(scratch, place.upper)
+    adj_lam = rows_from(scratch, place.adj_lam)
+    kappa = rows_from(scratch, place.multiplier)
+    adj_mu = rows_from(scratch, place.adj_mu)
+    adj_lower = rows_from(scratch, place.adj_lower)
+    adj_upper = rows_from(scratch, place.adj_upper)
+    work = rows_from(scratch, place.solver)
+    if job.settings.unrolled:
+        start = rows_from(scratch, place.alpha)
+        for r in range(3 * nc + ns):
+            start[r, w] = scratch.dtype(0.0)
+        unrolled_vjp(
+            nc, ns, job.settings.cone, sweeps, A, b, mu, lower, upper, start, adj_lam, w,
+            rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
+        )  # fmt: skip
+        for r in range(3 * nc + ns):
+            kappa[r, w] = -kappa[r, w]
+    else:
+        implicit_vjp(
+            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, place.lam), adj_lam, w,
+            kappa, adj_mu, adj_lower, adj_upper, work,
+        )  # fmt: skip
+
+
+@wp.func
+def bias_terms(
+    job: Job, nc: int, ns: int, w: int, adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of gaps, friction, restitution and bounds; write the weights of J qd in alpha, tell if any."""
+    scene = job.scene
+    place = job.scratch
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    scalars = rows_from(scratch, place.scalars)
+    kappa = rows_from(scratch, place.multiplier)
+    alpha = rows_from(scratch, place.alpha)
+    adj_contacts = rows_from(scratch, place.adj_contacts)
+    adj_mu = rows_from(scratch, place.adj_mu)
+    adj_lower = rows_from(scratch, place.adj_lower)
+    adj_upper = rows_from(scratch, place.adj_upper)
+    lam = rows_from(scratch, place.lam)
+    zeta = rows_from(scratch, place.zeta)
+    adj_pairs = rows_from(adj_parameters, job.parameters.pairs)
+    adj_friction = rows_from(adj_parameters, job.parameters.friction)
+    zero = scratch.dtype(0.0)
+    dt = scratch.dtype(job.settings.dt)
+    any_impact = int(0)
+    for c in range(nc):
+        row = c * BLOCK_ROWS
+        pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
+        adj_bias = -kappa[3 * c, w]
+        adj_gap = adj_bias * blocks[row + SLOPE, w]
+        restitution = blocks[row + RESTITUTION, w]
+        approach = blocks[row + APPROACH, w]
+        adj_approach = adj_bias * restitution
+        if blocks[row + FRACTION, w] > zero:
+            # zeta holds L^-T of the coordinates' cotangent here
+            power = wp.dot(load3(lam, 3 * c, w), row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w))
+            gap = contacts[c * CONTACT_ROWS + GAP, w]
+            adj_gap += power / (approach * dt)
+            adj_approach -= power * gap / (approach * approach * dt)
+        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
+        store(alpha, 3 * c, w, wp.vector(adj_approach, zero, zero))
+        if adj_pairs:
+            adj_pairs[pair * PAIR_ROWS, w] = adj_pairs[pair * PAIR_ROWS, w] + adj_mu[c, w]
+        if restitution > zero:
+            any_impact = 1
+            if adj_pairs:
+                adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * approach
+    for k in range(ns):
+        row = k * SCALAR_ROWS
+        v = int(scalars[row + DOF, w])
+        slope = scalars[row + SCALAR_SLOPE, w]
+        alpha[3 * nc + k, w] = zero
+        if slope > zero:
+            coordinate = scene.dof_coordinate[v]
+            sign = scalars[row + SIGN, w]
+            adj_gap = -kappa[3 * nc + k, w] * slope * sign
+            adj_q[coordinate, w] = adj_q[coordinate, w] + adj_gap
+            if adj_parameters:
+                end = job.parameters.limits + 2 * v
+                if sign < zero:
+                    end += 1
+                adj_parameters[end, w] = adj_parameters[end, w] - adj_gap
+        elif adj_friction:
+            adj_friction[v, w] = adj_friction[v, w] + dt * (adj_upper[k, w] - adj_lower[k, w])
+    return any_impact
+
+
+@wp.func
+def step_vjp(
+    # model
+    job: Job,
+    # in: the state before the step and the cotangents of the one after it, in scratch
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    # out: the cotangents of the state before, in scratch; the others are added to
+    adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):
+    """Redo a step from the state in scratch and pull the cotangents of its result back through it."""
+    scene = job.scene
+    topology = scene.topology
+    place = job.scratch
+    rows = job.parameters
+    nv = topology.nv
+    zero = scratch.dtype(0.0)
+    one = scratch.dtype(1.0)
+    dt = scratch.dtype(job.settings.dt)
+    q = rows_from(scratch, place.q)
+    qd = rows_from(scratch, place.qd)
+    poses = rows_from(scratch, place.poses)
+    L = rows_from(scratch, place.L)
+    s = rows_from(scratch, place.s)
+    lam = rows_from(scratch, place.lam)
+    moved = rows_from(scratch, place.moved)
+    shift = rows_from(scratch, place.shift)
+    gamma = rows_from(scratch, place.gamma)
+    nu = rows_from(scratch, place.nu)
+    zeta = rows_from(scratch, place.zeta)
+    acceleration = rows_from(scratch, place.acceleration)
+    adj_q = rows_from(scratch, place.adj_q)
+    adj_qd = rows_from(scratch, place.adj_qd)
+    adj_lam = rows_from(scratch, place.adj_lam)
+    kappa = rows_from(scratch, place.multiplier)
+    alpha = rows_from(scratch, place.alpha)
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    adj_contacts = rows_from(scratch, place.adj_contacts)
+    wrench = rows_from(scratch, place.wrench)
+    # the step again
+    found, ns = contact_problem(job, u, parameters, w, scratch)
+    nc = wp.min(found, scene.max_contacts)
+    write_problem(job, nc, ns, w, scratch)
+    sweeps = wp.abs(resolve(job, nc, ns, w, scratch))
+    impacts = impact_shift(job, nc, w, scratch, shift)
+    for v in range(nv):
+        moved[v, w] = s[v, w]
+    solve_factor(scene, L, w, moved)
+    for v in range(nv):
+        acceleration[v, w] = moved[v, w]
+        if impacts == 1:
+            acceleration[v, w] = moved[v, w] - shift[v, w]
+    # eq. (4) backwards; zeta is what the coordinates ask of the velocity
+    integrate_vjp(scene, dt, q, acceleration, rows_from(scratch, place.next_adj_q), w, adj_q, zeta)
+    for v in range(nv):
+        gamma[v, w] = zeta[v, w] + scratch[place.next_adj_qd + v, w]
+        adj_qd[v, w] = zero
+        acceleration[v, w] = (moved[v, w] - qd[v, w]) / dt
+    solve_transposed(scene, L, w, gamma)
+    # the solver
+    rows_of(job, nc, ns, gamma, w, scratch, adj_lam)
+    if impacts == 1:
+        solve_transposed(scene, L, w, zeta)
+        for c in range(nc):
+            fraction = blocks[c * BLOCK_ROWS + FRACTION, w]
+            if fraction > zero:
+                asked = row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w)
+                store(adj_lam, 3 * c, w, load3(adj_lam, 3 * c, w) - fraction * asked)
+    solver_vjp(job, nc, ns, sweeps, w, scratch)
+    add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
+    for v in range(nv):
+        nu[v, w] = gamma[v, w]
+    solve_factor(scene, L, w, nu)
+    # rows: biases, then how J changes, eq. (10)
+    for i in range(6 * topology.nbody):
+        wrench[i, w] = zero
+    for r in range(ADJ_CONTACT_ROWS * nc):
+        adj_contacts[r, w] = zero
+    if nc + ns > 0:
+        if bias_terms(job, nc, ns, w, adj_q, adj_parameters, scratch) == 1:
+            add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
+            jacobian_terms(job, nc, alpha, qd, w, scratch)
+    add_transposed_product(scene, L, gamma, w, adj_qd)
+    if nc > 0:
+        jacobian_terms(job, nc, lam, nu, w, scratch)
+        for r in range(3 * nc):
+            alpha[r, w] = -kappa[r, w]
+        jacobian_terms(job, nc, alpha, moved, w, scratch)
+        if impacts == 1:
+            solve_factor(scene, L, w, zeta)
+            for c in range(nc):
+                store(alpha, 3 * c, w, (-blocks[c * BLOCK_ROWS + FRACTION, w]) * load3(lam, 3 * c, w))
+            jacobian_terms(job, nc, alpha, zeta, w, scratch)
+            mass_terms(job, zeta, shift, parameters, w, adj_q, adj_parameters, scratch)
+    if job.settings.unrolled and nc + ns > 0:
+        unconverged_terms(job, nc, ns, parameters, w, adj_q, adj_parameters, scratch)
+    for c in range(nc):
+        row = c * ADJ_CONTACT_ROWS
+        contact_vjp(
+            scene, poses, rows_from(parameters, rows.shapes), w, contacts, c, adj_contacts[row + ADJ_GAP, w],
+            load3(adj_contacts, row + ADJ_POINT, w), load3(adj_contacts, row + ADJ_NORMAL, w), wrench,
+            rows_from(adj_parameters, rows.shapes),
+        )  # fmt: skip
+    if nc > 0:
+        gather_wrenches(
+            scene, q, rows_from(parameters, rows.placements), poses, w, wrench, adj_q,
+            rows_from(adj_parameters, rows.placements),
+        )  # fmt: skip
+    # forces, eq. (9), and inverse dynamics
+    for v in range(nv):
+        nu[v, w] = dt * nu[v, w]
+    actuator_forces_vjp(
+        scene, q, qd, u, rows_from(parameters, rows.actuators), nu, w, adj_q, adj_qd, adj_u,
+        rows_from(adj_parameters, rows.actuators),
+    )  # fmt: skip
+    for v in range(nv):
+        nu[v, w] = -nu[v, w]
+    inverse_dynamics_vjp(
+        topology, q, qd, acceleration, nowhere, rows_from(parameters, rows.gravity),
+        rows_from(parameters, rows.placements), rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
+        nu, w, adj_q, adj_qd, nowhere, nowhere, rows_from(adj_parameters, rows.gravity),
+        rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
+        rows_from(adj_parameters, rows.dofs), rows_from(scratch, place.recursion),
+    )  # fmt: skip

@@ -1,0 +1,353 @@
+"""A world as a user describes it: robots, free bodies, ground and walls, and how they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from pullback.core.errors import PullbackError, unknown_name
+from pullback.description.compile import WORLD, compile_tree
+from pullback.description.tree import Link, Shape, Tree
+from pullback.rigid.items import (
+    Actuators,
+    CollisionShape,
+    Placed,
+    Unsupported,
+    constant,
+    item_q,
+    joint_actuators,
+    place,
+    set_surface,
+    shape_of_link,
+)
+from pullback.rigid.values import Given, Tensor, Value, check_quaternion, check_value
+from pullback.robot.model import STANDARD_GRAVITY, RobotModel
+
+if TYPE_CHECKING:
+    from pullback.rigid.sim import Sim
+
+EVERYTHING = -1
+SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "plane": 0}
+"""The shapes that can touch, and how many numbers make up their size."""
+
+
+@dataclass(frozen=True)
+class PGS:
+    """Contact by projected Gauss–Seidel: how impulses are found, and how the solution is differentiated."""
+
+    iterations: int = 50
+    """Sweeps over all rows, at most."""
+    tolerance: float = 1e-10
+    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never."""
+    friction: Literal["cone", "pyramid"] = "cone"
+    gradient: Literal["implicit", "unrolled"] = "implicit"
+    """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
+    warm_start: bool = False
+    """Start from the impulses of the step before, which are then part of the state."""
+    erp: float = 0.1
+    """Fraction of a penetration that one step corrects."""
+    cfm: float = 1e-6
+    """Softness added to the diagonal [1/kg]."""
+    margin: float = 0.01
+    """Shapes closer than this [m] are in contact."""
+    restitution_threshold: float = 0.01
+    """Slower impacts [m/s] do not bounce."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
+            raise PullbackError(f"iterations is {self.iterations!r}; give a whole number from 1 on")
+        for name, choices in (("friction", ("cone", "pyramid")), ("gradient", ("implicit", "unrolled"))):
+            if getattr(self, name) not in choices:
+                raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
+        for name in ("tolerance", "cfm", "margin", "restitution_threshold"):
+            check_value(name, getattr(self, name), least=0.0)
+        check_value("erp", self.erp, least=0.0, most=1.0)
+
+
+class World:
+    """A scene: what stands in it, gravity [m/s²], and how contact is computed.
+
+    `compile` makes a simulation of it. Values that are tensors stay connected: gradients reach them, and changing them,
+    in place or by `set_shape` and `set_actuators`, changes the simulation.
+    """
+
+    def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: PGS | None = None) -> None:
+        self.version = 0
+        self.items: list[Placed] = []
+        self.contact = contact or PGS()
+        self.gravity = gravity
+
+    @property
+    def gravity(self) -> Value:
+        """The acceleration of free fall [m/s²], (3,) or (B, 3)."""
+        return self._gravity
+
+    @gravity.setter
+    def gravity(self, gravity: Given) -> None:
+        self._gravity = check_value("gravity", gravity, (3,))
+        self.version += 1
+
+    @property
+    def robots(self) -> dict[str, RobotModel]:
+        """All robots and free bodies by name; free bodies are robots of one link."""
+        return {item.name: item.robot for item in self.items if item.robot is not None}
+
+    @property
+    def shape_names(self) -> list[str]:
+        """The names of all collision shapes: `robot/link/number`, or the name of a free or static body."""
+        return [shape.name for item in self.items for shape in item.shapes]
+
+    @property
+    def actuator_names(self) -> list[str]:
+        """The entries of the control u in order: `robot/joint`."""
+        return [f"{item.name}/{joint}" for item in self.items for joint in item.actuators]
+
+    # -- putting things in ---------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        robot: RobotModel,
+        *,
+        name: str | None = None,
+        position: Sequence[float] | None = None,
+        orientation: Sequence[float] | None = None,
+        q: Mapping[str, Given] | Tensor | None = None,
+        actuators: Actuators = None,
+        friction: Given | None = None,
+        restitution: Given | None = None,
+        self_collision: bool = False,
+        collision_links: Sequence[str] | None = None,
+        unsupported_shapes: Unsupported = "error",
+        group: int = 1,
+        mask: int = EVERYTHING,
+    ) -> str:
+        """Add a robot and return its name.
+
+        A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there. `q` is
+        where its joints start: names with values, or all coordinates (nq,). `actuators`: one for all joints with one
+        degree of freedom, or a dict by joint name; by default forces on the joints that the description has actuators
+        for, on all if it has none. `friction` and `restitution` replace those of all its shapes. `collision_links` are
+        the links whose shapes take part, all by default; `unsupported_shapes="ignore"` leaves out cylinders and meshes.
+        Two shapes may touch if each one's `group` is in the other's `mask`.
+        """
+        if not isinstance(robot, RobotModel):
+            raise PullbackError(f"add takes a robot, got a {type(robot).__name__}; for instance pb.load('panda')")
+        model = robot.model
+        name = self._fresh(model.tree.name) if name is None else self._free_name(name)
+        if model.coupling is not None:
+            mimics = ", ".join(repr(b.joint.name) for b in model.bodies if b.joint.mimic is not None)
+            raise PullbackError(f"{name!r} has mimic joints ({mimics}), which a World does not support yet")
+        if unsupported_shapes not in ("error", "ignore"):
+            raise PullbackError(f"unsupported_shapes is {unsupported_shapes!r}; choose 'error' or 'ignore'")
+        if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
+            raise PullbackError(f"{name!r}: q holds the place of the floating base; leave out position and orientation")
+        links = range(len(model.links)) if collision_links is None else sorted(map(robot.link_number, collision_links))
+        item = place(name, robot, position, orientation, group, mask)
+        for link in links:
+            for number, shape in enumerate(model.links[link].shapes):
+                item.shapes.append(shape_of_link(f"{name}/{model.links[link].name}/{number}", shape, robot, link))
+        set_surface(item.shapes, friction, restitution, name)
+        item.self_collision, item.unsupported_shapes = self_collision, unsupported_shapes
+        item.actuators = joint_actuators(name, robot, actuators)
+        item.q = q
+        item_q(item)
+        return self._append(item)
+
+    def add_ground(
+        self,
+        *,
+        height: float = 0.0,
+        friction: Given | None = None,
+        restitution: Given | None = None,
+        name: str = "ground",
+        group: int = 1,
+        mask: int = EVERYTHING,
+    ) -> str:
+        """Add the plane z = `height` [m]; everything above it is free."""
+        place = (0.0, 0.0, height)
+        return self.add_plane(name, position=place, friction=friction, restitution=restitution, group=group, mask=mask)
+
+    def add_plane(
+        self,
+        name: str,
+        *,
+        position: Sequence[float] | None = None,
+        orientation: Sequence[float] | None = None,
+        friction: Given | None = None,
+        restitution: Given | None = None,
+        group: int = 1,
+        mask: int = EVERYTHING,
+    ) -> str:
+        """Add a static plane through `position` [m]; its free side is the one that z of `orientation` points to."""
+        item = place(self._free_name(name), None, position, orientation, group, mask)
+        return self._add_static(item, Shape("plane", ()), friction, restitution)
+
+    def add_box(self, name: str, *, size: Sequence[float], mass: float | None = None, **options: Any) -> str:
+        """Add a box of edge lengths `size` [m]: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
+        x, y, z = map(float, constant(f"size of {name!r}", size, (3,), above=0.0))
+        moments = np.array([y * y + z * z, x * x + z * z, x * x + y * y]) / 12
+        return self._add_body(name, Shape("box", (x, y, z)), mass, moments, **options)
+
+    def add_sphere(self, name: str, *, radius: float, mass: float | None = None, **options: Any) -> str:
+        """Add a sphere: free with a `mass` [kg], spread evenly, or `static=True`.
+
+        Options: `position` [m], `orientation` (xyzw), `friction`, `restitution`, `static`, `group` and `mask`.
+        """
+        r = float(constant(f"radius of {name!r}", radius, above=0.0))
+        return self._add_body(name, Shape("sphere", (r,)), mass, np.full(3, 2 * r**2 / 5), **options)
+
+    def add_capsule(self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any) -> str:
+        """Add a capsule along z, `length` [m] without its caps: free with a `mass` [kg], or `static=True`.
+
+        The options are those of `add_sphere`.
+        """
+        r = float(constant(f"radius of {name!r}", radius, above=0.0))
+        l = float(constant(f"length of {name!r}", length, above=0.0))
+        # the shares of the cylinder and of the two caps
+        middle, caps = l / (l + 4 * r / 3), (4 * r / 3) / (l + 4 * r / 3)
+        along = middle * r**2 / 2 + caps * 2 * r**2 / 5
+        across = middle * (r**2 / 4 + l**2 / 12) + caps * (2 * r**2 / 5 + l**2 / 4 + 3 * r * l / 8)
+        moments = np.array([across, across, along])
+        return self._add_body(name, Shape("capsule", (r, l)), mass, moments, **options)
+
+    def _add_body(
+        self,
+        name: str,
+        shape: Shape,
+        mass: float | None,
+        moments_of_one_kg: np.ndarray,
+        *,
+        position: Sequence[float] | None = None,
+        orientation: Sequence[float] | None = None,
+        friction: Given | None = None,
+        restitution: Given | None = None,
+        static: bool = False,
+        group: int = 1,
+        mask: int = EVERYTHING,
+    ) -> str:
+        """Add a free body of one link, or a static shape."""
+        name = self._free_name(name)
+        if static:
+            if mass is not None:
+                raise PullbackError(f"{name!r} is static and has a mass; leave one of them out")
+            item = place(name, None, position, orientation, group, mask)
+            return self._add_static(item, shape, friction, restitution)
+        if mass is None:
+            raise PullbackError(f"{name!r} has no mass; give mass=..., or static=True to bolt it to the world")
+        kilograms = float(constant(f"mass of {name!r}", mass, above=0.0))
+        link = Link(name, kilograms, inertia=kilograms * np.diag(moments_of_one_kg), shapes=[shape])
+        robot = RobotModel(compile_tree(Tree(name, [link], [], source=name), "floating"))
+        item = place(name, robot, position, orientation, group, mask)
+        item.shapes.append(shape_of_link(name, shape, robot, robot.link_number(name)))
+        set_surface(item.shapes, friction, restitution, name)
+        return self._append(item)
+
+    def _add_static(self, item: Placed, shape: Shape, friction: Given | None, restitution: Given | None) -> str:
+        size = np.asarray(shape.size, dtype=np.float64)
+        item.shapes.append(CollisionShape(item.name, shape.type, WORLD, WORLD, size, item.position, item.rotation))
+        set_surface(item.shapes, friction, restitution, item.name)
+        return self._append(item)
+
+    def _append(self, item: Placed) -> str:
+        self.items.append(item)
+        self.version += 1
+        return item.name
+
+    # -- changing what is there ----------------------------------------------------------------------------------
+
+    def set_shape(
+        self,
+        name: str,
+        *,
+        size: Given | None = None,
+        position: Given | None = None,
+        orientation: Given | None = None,
+        friction: Given | None = None,
+        restitution: Given | None = None,
+    ) -> None:
+        """Change a collision shape, or all below a name: `dog/toeFL/0`, `dog/toeFL`, `dog`.
+
+        `size` [m]: sphere (radius,), capsule (radius, length), box (3 edge lengths); `position` [m] (3,) and
+        `orientation` (xyzw) on the link, or in the world for a static shape. A leading dimension is one for each world.
+        """
+        shapes = [s for i in self.items for s in i.shapes if s.name == name or s.name.startswith(f"{name}/")]
+        if not shapes:
+            raise unknown_name("shape", name, self.shape_names)
+        changes: dict[str, Value] = {}
+        if size is not None:
+            changes["size"] = _check_size(shapes, size)
+        if position is not None:
+            changes["position"] = check_value(f"position of {name!r}", position, (3,))
+        if orientation is not None:
+            changes["orientation"] = check_quaternion(f"orientation of {name!r}", orientation)
+        set_surface(shapes, friction, restitution, name)
+        for shape in shapes:
+            for field, value in changes.items():
+                setattr(shape, field, value)
+        self.version += 1
+
+    def set_actuators(self, name: str, actuators: Actuators) -> None:
+        """Replace the actuators of a robot; a compiled simulation goes on only if they drive the same joints."""
+        item = next((i for i in self.items if i.name == name and i.robot is not None), None)
+        if item is None or item.robot is None:
+            raise unknown_name("robot", name, self.robots)
+        item.actuators = joint_actuators(name, item.robot, actuators)
+        self.version += 1
+
+    # -- ready to move -------------------------------------------------------------------------------------------
+
+    def initial_q(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Tensor:
+        """Return the coordinates (nq,) that the world starts from: robots and free bodies where they were put."""
+        pieces = [item_q(item).to(dtype=dtype or torch.get_default_dtype(), device=device) for item in self.items]
+        return torch.cat([torch.zeros(0, dtype=dtype, device=device), *pieces])
+
+    def compile(
+        self,
+        *,
+        dt: float,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        substeps: int = 1,
+        max_contacts: int | None = None,
+    ) -> Sim:
+        """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
+
+        `max_contacts` is how many contacts a world has room for; by default a bound by its shapes.
+        """
+        from pullback.rigid.sim import Sim
+
+        check_value("dt", dt, above=0.0)
+        for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
+                raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
+        dtype = dtype or torch.get_default_dtype()
+        if dtype not in (torch.float32, torch.float64):
+            raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
+        return Sim(self, dt=dt, dtype=dtype, device=device, substeps=substeps, max_contacts=max_contacts)
+
+    def _free_name(self, name: str) -> str:
+        if not name or "/" in name:
+            raise PullbackError(f"{name!r} cannot be a name; use at least one character and no '/'")
+        if any(item.name == name for item in self.items):
+            raise PullbackError(f"the world has a {name!r} already; give each thing its own name")
+        return name
+
+    def _fresh(self, name: str) -> str:
+        name, taken, number = name.replace("/", "_"), {item.name for item in self.items}, 2
+        fresh = name
+        while fresh in taken:
+            fresh, number = f"{name}_{number}", number + 1
+        return fresh
+
+
+def _check_size(shapes: Sequence[CollisionShape], size: Given) -> Value:
+    """Return a size that all of the shapes can have."""
+    for shape in shapes:
+        if not SIZES.get(shape.kind):
+            raise PullbackError(f"the size of {shape.name!r} cannot be set: it is a {shape.kind}")
+        check_value(f"size of {shape.name!r}, a {shape.kind},", size, (SIZES[shape.kind],), above=0.0)
+    return check_value(f"size of {shapes[0].name!r}", size, (SIZES[shapes[0].kind],))

@@ -1,0 +1,358 @@
+"""Adjoints of the contact solver: unrolled against autograd, implicit against unrolled, autograd and differences."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import warp as wp
+
+from pullback.core.launch import kernel_module
+from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
+from pullback.rigid.solvers.unrolled_kernels import sweep, unrolled_rows, unrolled_vjp
+from tests.reference import contact_solver as reference
+from tests.reference.contact_solver import Problem
+
+Tensor = torch.Tensor
+wp.init()
+WARP = {torch.float32: wp.float32, torch.float64: wp.float64}
+
+
+class Kernels(NamedTuple):
+    solve: Any
+    unrolled: Any
+    implicit: Any
+
+
+@cache
+def kernels(real: type) -> Kernels:
+    array = wp.array2d(dtype=real)
+
+    @wp.kernel(module=kernel_module("test_solvers", real))
+    def solve(
+        nc: int, ns: int, cone: int, sweeps: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
+        work: array,
+    ):  # fmt: skip
+        w = wp.tid()
+        m = 3 * nc + ns
+        for i in range(m):
+            work[i, w] = lam[i, w]
+        for _ in range(sweeps):
+            sweep(nc, ns, cone, A, b, mu, lower, upper, w, work, m)
+        for i in range(m):
+            lam[i, w] = work[i, w]
+
+    @wp.kernel(module=kernel_module("test_solvers", real))
+    def unrolled(
+        nc: int, ns: int, cone: int, sweeps: int, A: array, b: array, mu: array, lower: array, upper: array,
+        start: array, adj_lam: array, adj_A: array, adj_b: array, adj_mu: array, adj_lower: array, adj_upper: array,
+        adj_start: array, work: array,
+    ):  # fmt: skip
+        w = wp.tid()
+        unrolled_vjp(
+            nc, ns, cone, sweeps, A, b, mu, lower, upper, start, adj_lam, w, adj_A, adj_b, adj_mu, adj_lower, adj_upper,
+            adj_start, work,
+        )  # fmt: skip
+
+    @wp.kernel(module=kernel_module("test_solvers", real))
+    def implicit(
+        nc: int, ns: int, cone: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
+        adj_lam: array, multiplier: array, adj_mu: array, adj_lower: array, adj_upper: array, work: array,
+    ):  # fmt: skip
+        w = wp.tid()
+        implicit_vjp(
+            nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, multiplier, adj_mu, adj_lower, adj_upper, work
+        )  # fmt: skip
+
+    return Kernels(solve, unrolled, implicit)
+
+
+def rows(x: Tensor | None):
+    """Return a tensor (B, ...) as kernels index it, [row, world]."""
+    return None if x is None else wp.from_torch(x.flatten(1).t())
+
+
+def launch(kernel: Any, problems: Problem, cone: bool, *arguments: Any) -> None:
+    """Run a kernel over a batch of problems, its arrays after those of the problem given as (B, n)."""
+    counts, arrays = [], []
+    for x in arguments:
+        counts.append(x) if isinstance(x, int) else arrays.append(rows(x))
+    inputs = [problems.mu.shape[1], problems.lower.shape[1], int(cone), *counts, *map(rows, problems), *arrays]
+    wp.launch(kernel, dim=len(problems.b), inputs=inputs, device=str(problems.b.device))
+
+
+def like(x: Tensor, *shape: int) -> Tensor:
+    """Return a tensor of NaN, (B, *shape), of the type of x."""
+    return torch.full((len(x), *shape), torch.nan, dtype=x.dtype, device=x.device)
+
+
+def solve(problems: Problem, start: Tensor, sweeps: int, cone: bool) -> Tensor:
+    lam = start.clone()
+    launch(kernels(WARP[lam.dtype]).solve, problems, cone, sweeps, lam, like(lam, 2 * lam.shape[1]))
+    return lam
+
+
+def unrolled(problems: Problem, start: Tensor, adj_lam: Tensor, sweeps: int, cone: bool) -> tuple[Problem, Tensor]:
+    adj = Problem(*(like(x, *x.shape[1:]) for x in problems))
+    adj_start = like(start, start.shape[1])
+    work = like(start, unrolled_rows(start.shape[1], sweeps))
+    kernel = kernels(WARP[start.dtype]).unrolled
+    launch(kernel, problems, cone, sweeps, start, adj_lam, *adj, adj_start, work)
+    return adj, adj_start
+
+
+def implicit(problems: Problem, lam: Tensor, adj_lam: Tensor, cone: bool) -> Problem:
+    multiplier, work = like(lam, lam.shape[1]), like(lam, implicit_rows(lam.shape[1]))
+    adj = [like(x, *x.shape[1:]) for x in problems[2:]]
+    launch(kernels(WARP[lam.dtype]).implicit, problems, cone, lam, adj_lam, multiplier, *adj, work)
+    return Problem(-torch.einsum("bi,bj->bij", multiplier, lam), -multiplier, *adj)
+
+
+def random_problems(
+    count: int, nc: int = 4, ns: int = 3, nv: int = 18, cfm: float = 1e-3, seed: int = 0, dtype=torch.float64
+) -> Problem:
+    """Return problems with contacts of every mode, joint limits, and dry friction on the last scalars."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(count, *shape, dtype=dtype, generator=generator)
+
+    m = 3 * nc + ns
+    J = normal(m, nv) / nv**0.5
+    A = J @ J.mT + cfm * torch.eye(m, dtype=dtype)
+    # pushed together in the range of J, so that contacts without cfm could carry it
+    b = (J @ normal(nv, 1)).squeeze(-1) - 0.8 * (J @ J.mT)[:, :, : 3 * nc : 3].sum(-1)
+    mu = 0.1 + 0.6 * torch.rand(count, nc, dtype=dtype, generator=generator)
+    dry = 0.3 * torch.rand(count, ns, dtype=dtype, generator=generator)
+    limits = torch.arange(ns) < ns // 2
+    return Problem(A, b, mu, torch.where(limits, 0.0, -dry), torch.where(limits, torch.inf, dry))
+
+
+def one(problems: Problem, w: int) -> Problem:
+    return Problem(*(x[w] for x in problems))
+
+
+def stacked(answers: list) -> Any:
+    return type(answers[0])(*map(torch.stack, zip(*answers)))
+
+
+def converged(problems: Problem, cone: bool, sweeps: int = 3000) -> Tensor:
+    lam = solve(problems, torch.zeros_like(problems.b), sweeps, cone)
+    lam = torch.stack([reference.converge(one(problems, w), lam[w], cone) for w in range(len(lam))])
+    assert max(reference.kkt_residual(one(problems, w), lam[w], cone) for w in range(len(lam))) < 1e-12
+    return lam
+
+
+def modes(problems: Problem, lam: Tensor) -> tuple[int, int, int]:
+    """Return how many contacts are open, stick and slide."""
+    impulse = lam[:, : 3 * problems.mu.shape[1]].unflatten(1, (-1, 3))
+    n, t = impulse[..., 0], impulse[..., 1:].norm(dim=-1)
+    closed = n > 0
+    sticks = closed & (t < (1 - 1e-9) * problems.mu * n)
+    return int((~closed).sum()), int(sticks.sum()), int((closed & ~sticks).sum())
+
+
+def assert_close(found: Any, right: Any, tolerance: float) -> None:
+    """Compare cotangents world by world, each array relative to its largest entry."""
+    for x, y in zip(found, right, strict=True):
+        x, y = x.flatten(1).double(), y.flatten(1).double()
+        if y.shape[1]:
+            error = (x - y).abs().amax(1) / y.abs().amax(1).clamp_min(1e-3)
+            assert error.isfinite().all()
+            assert error.max() < tolerance
+
+
+def autograd_unrolled(problems: Problem, start: Tensor, adj_lam: Tensor, sweeps: int, cone: bool):
+    answers, starts = [], []
+    for w in range(len(start)):
+        inputs = [x.clone().requires_grad_() for x in (*one(problems, w), start[w])]
+        lam = reference.solve(Problem(*inputs[:5]), inputs[5], sweeps, cone)
+        *adj, adj_start = torch.autograd.grad(lam, inputs, adj_lam[w], allow_unused=True, materialize_grads=True)
+        answers.append(Problem(*adj))
+        starts.append(adj_start)
+    return stacked(answers), torch.stack(starts)
+
+
+def random_like(x: Tensor, seed: int = 1) -> Tensor:
+    return torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(x.dtype)
+
+
+both_frictions = pytest.mark.parametrize("cone", [True, False], ids=["cone", "pyramid"])
+
+
+@both_frictions
+def test_sweeps_are_those_of_the_reference(cone):
+    problems = random_problems(8)
+    start = random_like(problems.b)
+    right = torch.stack([reference.solve(one(problems, w), start[w], 7, cone) for w in range(8)])
+    assert (solve(problems, start, 7, cone) - right).abs().max() < 1e-13
+
+
+@both_frictions
+def test_problems_show_every_mode(cone):
+    problems = random_problems(24)
+    lam = converged(problems, cone)
+    scalars = lam[:, -3:]
+    assert min(modes(problems, lam)) >= 5
+    assert (scalars[:, 0] == 0).any()
+    assert (scalars[:, 0] > 0).any()
+    assert (scalars == problems.upper[:, -3:]).any()
+    assert (scalars == problems.lower[:, -3:]).any()
+    held = (scalars > problems.lower[:, -3:]) & (scalars < problems.upper[:, -3:])
+    assert held[:, 1:].any()
+
+
+@both_frictions
+@pytest.mark.parametrize("sweeps", [0, 1, 2, 5, 40])
+@pytest.mark.parametrize("warm", [False, True])
+def test_unrolled_is_autograd(cone, sweeps, warm):
+    problems = random_problems(24 if sweeps < 40 else 6, seed=sweeps)
+    start = random_like(problems.b, 2) if warm else torch.zeros_like(problems.b)
+    adj_lam = random_like(problems.b)
+    adj, adj_start = unrolled(problems, start, adj_lam, sweeps, cone)
+    right, right_start = autograd_unrolled(problems, start, adj_lam, sweeps, cone)
+    assert_close((*adj, adj_start), (*right, right_start), 1e-10)
+
+
+@both_frictions
+@pytest.mark.parametrize(("nc", "ns"), [(1, 0), (0, 2), (6, 5)])
+def test_unrolled_of_other_sizes_is_autograd(cone, nc, ns):
+    problems = random_problems(5, nc, ns)
+    start, adj_lam = random_like(problems.b, 2), random_like(problems.b)
+    adj, adj_start = unrolled(problems, start, adj_lam, 6, cone)
+    right, right_start = autograd_unrolled(problems, start, adj_lam, 6, cone)
+    assert_close((*adj, adj_start), (*right, right_start), 1e-10)
+
+
+@both_frictions
+@pytest.mark.parametrize("nv", [18, 9], ids=["independent", "redundant"])
+def test_implicit_is_unrolled_at_convergence(cone, nv):
+    problems = random_problems(24, nv=nv)
+    lam, adj_lam = converged(problems, cone, 20000), random_like(problems.b)
+    adj, adj_start = unrolled(problems, lam, adj_lam, 20000, cone)
+    assert adj_start.abs().max() < 1e-8
+    assert_close(implicit(problems, lam, adj_lam, cone), adj, 1e-6)
+
+
+@both_frictions
+@pytest.mark.parametrize(("nv", "cfm"), [(18, 1e-3), (9, 1e-3), (9, 1e-5), (6, 1e-4)])
+def test_implicit_is_that_of_the_fixed_point(cone, nv, cfm):
+    problems = random_problems(24, nv=nv, cfm=cfm, seed=3)
+    lam, adj_lam = converged(problems, cone, 20000), random_like(problems.b)
+    right = [reference.solution_vjp(one(problems, w), lam[w], adj_lam[w], cone) for w in range(len(lam))]
+    assert_close(implicit(problems, lam, adj_lam, cone), stacked(right), 1e-7)
+
+
+@both_frictions
+@pytest.mark.parametrize(("nv", "cfm"), [(18, 1e-3), (9, 1e-3), (9, 1e-5)])
+def test_implicit_is_central_differences(cone, nv, cfm):
+    """Along a random direction in which all numbers of the problem change, A by a symmetric matrix."""
+    problems = random_problems(12, nv=nv, cfm=cfm, seed=4)
+    lam, adj_lam = converged(problems, cone, 20000), random_like(problems.b)
+    adj = implicit(problems, lam, adj_lam, cone)
+    direction = Problem(*(random_like(x, 5 + k) for k, x in enumerate(problems)))
+    direction = direction._replace(A=direction.A + direction.A.mT)
+    h, kinks = 1e-7 * (cfm / 1e-3) ** 0.5, 0
+    for w in range(len(lam)):
+        ends = []
+        for sign in (1, -1):
+            moved = Problem(*(x[w] + sign * h * dx[w] for x, dx in zip(problems, direction, strict=True)))
+            ends.append(reference.converge(moved, lam[w], cone))
+            kinks += modes(one_batch(moved), ends[-1][None]) != modes(one_batch(one(problems, w)), lam[w][None])
+        difference = adj_lam[w] @ (ends[0] - ends[1]) / (2 * h)
+        inner = sum((x[w] * dx[w]).sum() for x, dx in zip(adj, direction, strict=True))
+        assert abs(difference - inner) < 1e-5 * (1 + abs(inner))
+    assert kinks == 0
+
+
+def one_batch(problem: Problem) -> Problem:
+    return Problem(*(x[None] for x in problem))
+
+
+@both_frictions
+def test_without_friction_or_room_the_gradients_are_one_sided(cone):
+    """Contacts with mu = 0 and dry friction of zero: both ways agree, and mu has a gradient."""
+    problems = random_problems(12, seed=6)
+    still = torch.zeros_like(problems.lower[:, 1:])
+    problems.mu[:, ::2] = 0.0
+    problems.lower[:, 1:], problems.upper[:, 1:] = still, still
+    lam, adj_lam = converged(problems, cone), random_like(problems.b)
+    adj = implicit(problems, lam, adj_lam, cone)
+    right, _ = unrolled(problems, lam, adj_lam, 5000, cone)
+    assert_close(adj, right, 1e-6)
+    assert (adj.mu[:, ::2] != 0).any()
+
+
+@both_frictions
+def test_separate_groups_do_not_mix(cone):
+    """Two robots that do not touch, in one problem: the gradients are those of each alone."""
+    first, second = random_problems(6, 2, 0, seed=7), random_problems(6, 3, 0, seed=8)
+    A = torch.stack([torch.block_diag(x, y) for x, y in zip(first.A, second.A, strict=True)])
+    together = Problem(A, *(torch.cat([x, y], 1) for x, y in zip(first[1:], second[1:], strict=True)))
+    lam, adj_lam = converged(together, cone), random_like(together.b)
+    adj = implicit(together, lam, adj_lam, cone)
+    parts = [
+        implicit(p, lam[:, s].clone(), adj_lam[:, s].clone(), cone)
+        for p, s in ((first, slice(6)), (second, slice(6, 15)))
+    ]
+    assert_close((adj.b, adj.mu), (torch.cat([p.b for p in parts], 1), torch.cat([p.mu for p in parts], 1)), 1e-12)
+
+
+@both_frictions
+def test_cotangents_nobody_asked_for_are_left_out(cone):
+    problems = random_problems(3)
+    lam, adj_lam = converged(problems, cone), random_like(problems.b)
+    m = lam.shape[1]
+    multiplier, work = like(lam, m), like(lam, implicit_rows(m))
+    launch(kernels(wp.float64).implicit, problems, cone, lam, adj_lam, multiplier, None, None, None, work)
+    assert torch.equal(-multiplier, implicit(problems, lam, adj_lam, cone).b)
+    adj_A, adj_b, work = like(lam, m * m), like(lam, m), like(lam, unrolled_rows(m, 5))
+    kernel = kernels(wp.float64).unrolled
+    launch(kernel, problems, cone, 5, None, adj_lam, adj_A, adj_b, None, None, None, None, work)
+    right, _ = unrolled(problems, torch.zeros_like(lam), adj_lam, 5, cone)
+    assert torch.equal(adj_A, right.A.flatten(1))
+    assert torch.equal(adj_b, right.b)
+
+
+@both_frictions
+def test_robots_with_more_held_rows_than_freedoms(cone):
+    """A box on four points: six freedoms, twelve rows that stick, and a matrix that is singular but for cfm."""
+    corners = [(x, y, -0.1) for x in (-0.2, 0.3) for y in (-0.2, 0.1)]
+    identity, axes = torch.eye(3, dtype=torch.float64), [2, 0, 1]
+    arms = torch.tensor(corners, dtype=torch.float64)
+    J = torch.cat([torch.cat([torch.linalg.cross(p.expand(3, 3), identity[axes]), identity[axes]], 1) for p in arms])
+    inverse_mass = torch.tensor([30.0, 20.0, 25.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    v = torch.tensor([[0.0, 0.1, 0.0, 0.02, 0.01, -0.3], [0.1, 0.0, 0.05, 0.2, -0.1, -0.2]], dtype=torch.float64)
+    A = J @ torch.diag(inverse_mass) @ J.T + 1e-5 * torch.eye(12, dtype=torch.float64)
+    none = torch.zeros(2, 0, dtype=torch.float64)
+    problems = Problem(A.repeat(2, 1, 1), v @ J.T, torch.full((2, 4), 0.6, dtype=torch.float64), none, none.clone())
+    lam, adj_lam = converged(problems, cone, 200000), random_like(problems.b)
+    assert modes(problems, lam)[1] >= 4
+    right = [reference.solution_vjp(one(problems, w), lam[w], adj_lam[w], cone) for w in range(2)]
+    assert_close(implicit(problems, lam, adj_lam, cone), stacked(right), 1e-6)
+
+
+@pytest.mark.gpu
+@both_frictions
+def test_a_gpu_agrees(cone):
+    problems = random_problems(24)
+    lam, adj_lam = converged(problems, cone), random_like(problems.b)
+    there = Problem(*(x.cuda() for x in problems))
+    found = implicit(there, lam.cuda(), adj_lam.cuda(), cone)
+    assert_close([x.cpu() for x in found], implicit(problems, lam, adj_lam, cone), 1e-9)
+    found, start = unrolled(there, lam.cuda(), adj_lam.cuda(), 10, cone)
+    right, right_start = unrolled(problems, lam, adj_lam, 10, cone)
+    assert_close([x.cpu() for x in (*found, start)], (*right, right_start), 1e-9)
+
+
+@both_frictions
+def test_float32_follows_float64(cone):
+    problems = random_problems(24)
+    lam, adj_lam = converged(problems, cone), random_like(problems.b)
+    single = Problem(*(x.float() for x in problems))
+    lam32 = solve(single, lam.float(), 50, cone)
+    assert modes(Problem(*(x.double() for x in single)), lam32.double())[0] == modes(problems, lam)[0]
+    assert_close(implicit(single, lam32, adj_lam.float(), cone), implicit(problems, lam, adj_lam, cone), 2e-3)
+    adj, _ = unrolled(single, lam32, adj_lam.float(), 10, cone)
+    right, _ = unrolled(problems, lam, adj_lam, 10, cone)
+    assert_close(adj, right, 2e-3)
