@@ -11,8 +11,6 @@ import warp as wp
 from pullback.rigid.features_kernels import (
     EDGE,
     FACE,
-    add_contact,
-    add_edge_contact,
     axis_direction,
     bordering,
     centre_signs,
@@ -22,10 +20,10 @@ from pullback.rigid.features_kernels import (
     feature_axis,
     feature_sign,
     half_extents,
-    line_parameters,
     shape_pose,
     side,
 )
+from pullback.rigid.geometry_kernels import add_contact, add_edge_contact, line_parameters
 from pullback.rigid.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two edges count as parallel
@@ -33,7 +31,9 @@ LEAN = wp.constant(0.1)  # how far the normal of two edges may lean out of their
 FLAT = wp.constant(0.95)  # cosine between normals above which two faces lie on each other, and edges count with them
 TOLERANCE = wp.constant(1.0e-3)  # of a half extent: vertices closer to a border than this lie on it
 COINCIDENT = wp.constant(9.8e-4)  # as TOLERANCE, for corners that are one; less, so that rounding leaves none out
-FACE_PREFERENCE = wp.constant(1.0e-5)  # of the size: what b's face must gain over a's, and edges over faces, to be chosen
+FACE_PREFERENCE = wp.constant(
+    1.0e-5
+)  # of the size: what b's face must gain over a's, and edges over faces, to be chosen
 EDGE_ADVANTAGE = wp.constant(1.0e-2)  # of the size: what edges must gain over a face that lies as flat as they do
 
 

@@ -11,8 +11,6 @@ from pullback.rigid.features_kernels import (
     EDGE,
     FACE,
     VERTEX,
-    add_contact,
-    add_edge_contact,
     bordering,
     column,
     encode,
@@ -21,11 +19,11 @@ from pullback.rigid.features_kernels import (
     feature_kind,
     feature_sign,
     half_extents,
-    line_parameters,
     nearest_feature,
     shape_pose,
     side,
 )
+from pullback.rigid.geometry_kernels import add_contact, add_edge_contact, line_parameters
 from pullback.rigid.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two directions count as parallel
@@ -176,7 +174,7 @@ def nearest_stretch(x: Any, d: Any, l: Any, h: Any):
 
 @wp.func
 def leans_out(d: Any, edge: int, along: int):
-    """Tell whether the normal of a segment d over a box edge, taken on the side of its face `along`, leaves its cone."""
+    """Tell whether the normal of a segment d over a box edge, seen from the face `along`, leaves the edge's cone."""
     axis = feature_axis(edge)
     other = 3 - axis - along
     zero = d.dtype(0.0)

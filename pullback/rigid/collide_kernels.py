@@ -1,6 +1,6 @@
-"""Which shapes touch, and where: the features of all pairs of shapes, and their adjoint (docs/derivations/collision.md).
+"""Which shapes touch, and where: the contacts of all pairs, and their adjoint (docs/derivations/collision.md).
 
-Collision only selects features; gap, point and normal follow from them in closed form (`features_kernels`). A new shape
+Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). A new shape
 needs one row in `collide_pair` and one function that selects features.
 """
 
@@ -13,11 +13,8 @@ from pullback.rigid.capsule_kernels import collide_capsule_box, collide_capsules
 from pullback.rigid.features_kernels import (
     FACE,
     VERTEX,
-    add_contact,
-    add_feature_cotangent,
     column,
     encode,
-    feature_contact_vjp,
     feature_in_world,
     feature_kind,
     half_extents,
@@ -25,6 +22,7 @@ from pullback.rigid.features_kernels import (
     shape_pose,
     shape_position,
 )
+from pullback.rigid.geometry_kernels import add_contact, add_feature_cotangent, feature_contact_vjp
 from pullback.rigid.scene import (
     BOX,
     CAPSULE,

@@ -215,18 +215,17 @@ def solve_factor(scene: Scene, L: wp.array2d(dtype=Any), w: int, x: wp.array2d(d
 
 
 @wp.func
-def multiply_factor(
-    scene: Scene, L: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, out: wp.array2d(dtype=Any)
-):
-    """Write L x."""
+def multiply_factor(scene: Scene, L: wp.array2d(dtype=Any), w: int, x: wp.array2d(dtype=Any)):
+    """Replace x by L x."""
     nv = scene.topology.nv
-    for v in range(nv):
+    for b in range(nv):
+        v = nv - 1 - b
         value = x[v, w] / L[v * nv + v, w]
         u = int(scene.dof_parent[v])
         while u >= 0:
             value += L[v * nv + u, w] * x[u, w]
             u = scene.dof_parent[u]
-        out[v, w] = value
+        x[v, w] = value
 
 
 @wp.func

@@ -2,6 +2,10 @@
 
 A free joint's velocity is in the body's frame: p' = p + R v dt, quaternion' = quaternion * exp(w dt / 2)   (1)
 Quaternions are made unit on the way, so their length carries no gradient.
+
+A step finds the new velocity in the axes that the body has before it, where the linear velocity v of a free joint changes
+by a + w x v, a being the joint's acceleration, and then turns it into the axes after it: v' = exp(-w' dt) v.   (2)
+Left in turning axes, Euler's step would add energy to whatever spins.
 """
 
 from typing import Any
@@ -42,12 +46,17 @@ def half_sinc_slope(half: Any):
 
 
 @wp.func
-def turned(quat: Any, step: Any):
-    """Return the unit quaternion after the rotation vector `step` in the body's frame."""
+def turn_of(step: Any):
+    """Return the unit quaternion of the rotation vector `step`."""
     half = step.dtype(0.5) * wp.length(step)
     xyz = half_sinc(half) * step
-    turn = wp.vector(xyz[0], xyz[1], xyz[2], wp.cos(half))
-    return quaternion_product(quat / wp.length(quat), turn)
+    return wp.vector(xyz[0], xyz[1], xyz[2], wp.cos(half))
+
+
+@wp.func
+def turned(quat: Any, step: Any):
+    """Return the unit quaternion after the rotation vector `step` in the body's frame."""
+    return quaternion_product(quat / wp.length(quat), turn_of(step))
 
 
 @wp.func
@@ -69,23 +78,83 @@ def integrate(scene: Scene, dt: Any, v: wp.array2d(dtype=Any), w: int, q: wp.arr
 
 
 @wp.func
+def turn_of_vjp(step: Any, adj_turn: Any):
+    """Return the cotangent of a rotation vector for that of its quaternion."""
+    half = step.dtype(0.5) * wp.length(step)
+    factor = half_sinc(half)
+    adj_xyz = wp.vector(adj_turn[0], adj_turn[1], adj_turn[2])
+    # half = |step| / 2: d half = step / (4 half)
+    quarter = step.dtype(0.25)
+    along = quarter * half_sinc_slope(half) * wp.dot(adj_xyz, step) - factor * step.dtype(0.5) * adj_turn[3]
+    return factor * adj_xyz + along * step
+
+
+@wp.func
+def add_axes_rate(scene: Scene, dt: Any, qd: wp.array2d(dtype=Any), w: int, velocity: wp.array2d(dtype=Any)):
+    """Add dt w x v of free joints to the velocity: what their linear acceleration lacks in fixed axes, eq. (2)."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        if topology.kind[i] > BALL:
+            vi = topology.v_start[i]
+            accumulate(velocity, vi + 3, w, dt * wp.cross(load3(qd, vi, w), load3(qd, vi + 3, w)))
+
+
+@wp.func
+def add_axes_rate_vjp(
+    scene: Scene, dt: Any, qd: wp.array2d(dtype=Any), adj_velocity: wp.array2d(dtype=Any), w: int,
+    adj_qd: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangent of qd for that of the velocity after `add_axes_rate`."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        if topology.kind[i] > BALL:
+            vi = topology.v_start[i]
+            adj = dt * load3(adj_velocity, vi + 3, w)
+            accumulate(adj_qd, vi, w, wp.cross(load3(qd, vi + 3, w), adj))
+            accumulate(adj_qd, vi + 3, w, wp.cross(adj, load3(qd, vi, w)))
+
+
+@wp.func
+def turn_axes(scene: Scene, dt: Any, v: wp.array2d(dtype=Any), w: int, qd: wp.array2d(dtype=Any)):
+    """Express the linear velocities of free joints, in qd, in the axes after moving by dt v, eq. (2)."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        if topology.kind[i] > BALL:
+            vi = topology.v_start[i]
+            R = rotation_from_quaternion(turn_of(dt * load3(v, vi, w)))
+            store(qd, vi + 3, w, load3(qd, vi + 3, w) * R)
+
+
+@wp.func
+def turn_axes_vjp(
+    scene: Scene, dt: Any, v: wp.array2d(dtype=Any), before: wp.array2d(dtype=Any), w: int,
+    adj_v: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Replace the cotangent of qd after `turn_axes` by that of it before, and add that of v."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        if topology.kind[i] > BALL:
+            vi = topology.v_start[i]
+            step = dt * load3(v, vi, w)
+            turn = turn_of(step)
+            R = rotation_from_quaternion(turn)
+            adj = load3(adj_qd, vi + 3, w)
+            adj_rotation = wp.cross(adj, load3(before, vi + 3, w) * R)
+            store(adj_qd, vi + 3, w, R * adj)
+            accumulate(adj_v, vi, w, dt * turn_of_vjp(step, rotation_from_quaternion_vjp(turn, adj_rotation)))
+
+
+@wp.func
 def turned_vjp(quat: Any, step: Any, adj: Any):
     """Return the cotangents of quaternion and step of `turned`, as one vector of seven."""
-    half = step.dtype(0.5) * wp.length(step)
     length = wp.length(quat)
     u = quat / length
-    factor = half_sinc(half)
-    xyz = factor * step
-    turn = wp.vector(xyz[0], xyz[1], xyz[2], wp.cos(half))
+    turn = turn_of(step)
     # of a product: adj_a = adj conj(b), adj_b = conj(a) adj
     adj_u = quaternion_product(adj, wp.vector(-turn[0], -turn[1], -turn[2], turn[3]))
     adj_turn = quaternion_product(wp.vector(-u[0], -u[1], -u[2], u[3]), adj)
     adj_quat = (adj_u - wp.dot(u, adj_u) * u) / length
-    adj_xyz = wp.vector(adj_turn[0], adj_turn[1], adj_turn[2])
-    # half = |step| / 2: d half = step / (4 half)
-    quarter = step.dtype(0.25)
-    along = quarter * half_sinc_slope(half) * wp.dot(adj_xyz, step) - half_sinc(half) * step.dtype(0.5) * adj_turn[3]
-    adj_step = factor * adj_xyz + along * step
+    adj_step = turn_of_vjp(step, adj_turn)
     return wp.vector(adj_quat[0], adj_quat[1], adj_quat[2], adj_quat[3], adj_step[0], adj_step[1], adj_step[2])
 
 

@@ -1,13 +1,16 @@
 """One step of a world with contact (docs/derivations/contact_step.md), stage by stage.
 
     M qdd + h = tau                         equations of motion, M = L^T L
-    s = L qd + dt L^-T (tau - h)            s = L v of the velocity without contact     (1)
+    s = L (qd + dt c) + dt L^-T (tau - h)   s = L v of the velocity without contact     (1)
     Y = L^-T J^T                            contacts, joint limits, dry friction        (2)
     lam = solve,   s' = s + Y^T lam         projected Gauss-Seidel                      (3)
-    qd' = L^-1 s',   q' = q (+) dt qd'      semi-implicit Euler on the manifold         (4)
+    v = L^-1 s',   q' = q (+) dt v          semi-implicit Euler on the manifold         (4)
+
+All velocities but the last are in the axes that bodies have before the step: c makes up for the turning of free joints'
+axes, and qd' is v turned into those after it (integrate_kernels.py).
 
 An impact, a contact with restitution, acts at the moment of touching, the fraction theta of the step after its start, so
-the coordinates move by dt (qd' - sum of theta M^-1 J^T lam) instead.                  (5)
+the coordinates move by dt (v - sum of theta M^-1 J^T lam) instead.                  (5)
 """
 
 from typing import Any
@@ -31,7 +34,7 @@ from pullback.rigid.dynamics_kernels import (
     solve_factor,
     solve_transposed,
 )
-from pullback.rigid.integrate_kernels import add_actuator_forces, integrate
+from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
 from pullback.rigid.layout import ParameterRows, ScratchRows
 from pullback.rigid.scene import Scene
 from pullback.rigid.solvers.pgs_kernels import solve
@@ -89,10 +92,15 @@ def contact_problem(
     add_actuator_forces(scene, q, qd, u, rows_from(parameters, job.parameters.actuators), w, force)
     # the velocity without contact, eq. (1)
     factorize(scene, w, L)
-    multiply_factor(scene, L, qd, w, start)
     solve_transposed(scene, L, w, force)
     for v in range(scene.topology.nv):
-        s[v, w] = start[v, w] + dt * force[v, w]
+        start[v, w] = qd[v, w]
+        s[v, w] = qd[v, w]
+    add_axes_rate(scene, dt, qd, w, s)
+    multiply_factor(scene, L, w, start)
+    multiply_factor(scene, L, w, s)
+    for v in range(scene.topology.nv):
+        s[v, w] = s[v, w] + dt * force[v, w]
     # rows, eq. (2)
     shapes = rows_from(parameters, job.parameters.shapes)
     found = collide(scene, poses, shapes, parameters.dtype(job.settings.margin), w, contacts)
@@ -172,6 +180,7 @@ def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), 
         if impacts == 1:
             s[v, w] = velocity - shift[v, w]
     integrate(scene, dt, s, w, q)
+    turn_axes(scene, dt, s, w, qd)
     if not wp.isfinite(total):
         status = status | NOT_FINITE
     return status

@@ -43,7 +43,13 @@ from pullback.rigid.dynamics_kernels import (
     solve_factor,
     solve_transposed,
 )
-from pullback.rigid.integrate_kernels import actuator_forces_vjp, integrate_vjp
+from pullback.rigid.integrate_kernels import (
+    actuator_forces_vjp,
+    add_axes_rate,
+    add_axes_rate_vjp,
+    integrate_vjp,
+    turn_axes_vjp,
+)
 from pullback.rigid.jacobian_kernels import (
     ADJ_CONTACT_ROWS,
     ADJ_GAP,
@@ -382,14 +388,19 @@ def step_vjp(
     solve_factor(scene, L, w, moved)
     for v in range(nv):
         acceleration[v, w] = moved[v, w]
+        gamma[v, w] = scratch[place.next_adj_qd + v, w]
         if impacts == 1:
             acceleration[v, w] = moved[v, w] - shift[v, w]
     # eq. (4) backwards; zeta is what the coordinates ask of the velocity
     integrate_vjp(scene, dt, q, acceleration, rows_from(scratch, place.next_adj_q), w, adj_q, zeta)
+    turn_axes_vjp(scene, dt, acceleration, moved, w, zeta, gamma)
     for v in range(nv):
-        gamma[v, w] = zeta[v, w] + scratch[place.next_adj_qd + v, w]
+        gamma[v, w] = gamma[v, w] + zeta[v, w]
         adj_qd[v, w] = zero
-        acceleration[v, w] = (moved[v, w] - qd[v, w]) / dt
+        acceleration[v, w] = -qd[v, w]
+    add_axes_rate(scene, -dt, qd, w, acceleration)
+    for v in range(nv):
+        acceleration[v, w] = (moved[v, w] + acceleration[v, w]) / dt
     solve_transposed(scene, L, w, gamma)
     # the solver
     rows_of(job, nc, ns, gamma, w, scratch, adj_lam)
@@ -405,6 +416,10 @@ def step_vjp(
     for v in range(nv):
         nu[v, w] = gamma[v, w]
     solve_factor(scene, L, w, nu)
+    add_transposed_product(scene, L, gamma, w, adj_qd)
+    for v in range(nv):
+        gamma[v, w] = adj_qd[v, w]
+    add_axes_rate_vjp(scene, dt, qd, gamma, w, adj_qd)
     # rows: biases, then how J changes, eq. (10)
     for i in range(6 * topology.nbody):
         wrench[i, w] = zero
@@ -412,9 +427,11 @@ def step_vjp(
         adj_contacts[r, w] = zero
     if nc + ns > 0:
         if bias_terms(job, nc, ns, w, adj_q, adj_parameters, scratch) == 1:
+            for v in range(nv):
+                gamma[v, w] = zero
             add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
+            add_transposed_product(scene, L, gamma, w, adj_qd)
             jacobian_terms(job, nc, alpha, qd, w, scratch)
-    add_transposed_product(scene, L, gamma, w, adj_qd)
     if nc > 0:
         jacobian_terms(job, nc, lam, nu, w, scratch)
         for r in range(3 * nc):

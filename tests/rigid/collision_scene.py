@@ -7,7 +7,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.collide_kernels import collide, contact_vjp
-from pullback.rigid.features_kernels import add_contact
+from pullback.rigid.geometry_kernels import add_contact
 from pullback.rigid.scene import CONTACT_ROWS, FEATURE_A, FEATURE_B, GAP, NORMAL, PAIR, POINT, Scene
 from pullback.spatial.arrays import load3
 
@@ -99,9 +99,9 @@ def _launch(kernel, worlds, inputs):
 
 
 def find_contacts(scene, poses, shapes, margin, real=wp.float64):
-    """Return how many contacts each world has, and the contacts, (worlds, max_contacts, rows)."""
+    """Return how many contacts each world has, and the contacts, (worlds, max_contacts + 1, rows)."""
     worlds = len(poses)
-    contacts = to_warp(np.full((worlds, max(scene.max_contacts, 1) * ROWS), np.nan), real)
+    contacts = to_warp(np.full((worlds, (scene.max_contacts + 1) * ROWS), np.nan), real)
     counts = wp.zeros(worlds, dtype=wp.int32, device="cpu")
     inputs = [scene, to_warp(poses, real), to_warp(shapes, real), real(margin), contacts, counts]
     _launch(kernels(real)[0], worlds, inputs)

@@ -48,7 +48,9 @@ def random_half(rng, shape, worlds=WORLDS):
 
 
 def random_placement(rng, kind_a, feature_a, kind_b, feature_b, bodies=(0, 1)):
-    poses = np.concatenate([cs.pose_rows(cs.rotations(rng, WORLDS), rng.normal(size=(WORLDS, 3)), WORLDS) for _ in "ab"], 1)
+    poses = np.concatenate(
+        [cs.pose_rows(cs.rotations(rng, WORLDS), rng.normal(size=(WORLDS, 3)), WORLDS) for _ in "ab"], 1
+    )
     shapes = [
         cs.shape_rows(
             random_half(rng, kind), rng.uniform(0.1, 0.3, (WORLDS, 1)), cs.rotations(rng, WORLDS),

@@ -319,8 +319,7 @@ def weighted(q: torch.Tensor, qd: torch.Tensor) -> torch.Tensor:
 CASES = [
     *[(case, cone) for case in (ball_slides, ball_bounces, balls_collide) for cone in (True, False)],
     (pendulum_at_its_limits, True),
-    (laikago_stands, True),
-    pytest.param(laikago_stands, False, marks=pytest.mark.slow),
+    *[pytest.param(laikago_stands, cone, marks=pytest.mark.slow) for cone in (True, False)],
 ]
 
 

@@ -77,10 +77,11 @@ def solve(
     cfm = s.dtype(settings.cfm)
     tolerance = s.dtype(settings.tolerance)
     sweeps = int(0)
-    change = tolerance + tolerance
+    sweeps_left = int(settings.iterations)
     if ncontact + nscalar == 0:
-        change = zero
-    while sweeps < settings.iterations and change > tolerance:
+        sweeps_left = 0
+    change = zero
+    while sweeps_left > 0:
         change = zero
         for c in range(ncontact):
             row = c * BLOCK_ROWS
@@ -100,14 +101,15 @@ def solve(
             old_scalar = lam[3 * ncontact + k, w]
             r_scalar = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[row + SCALAR_BIAS, w] + cfm * old_scalar
             D_scalar = scalars[row + SCALAR_DIAGONAL, w]
-            new_scalar = wp.clamp(
-                old_scalar - r_scalar / D_scalar, scalars[row + LOWER, w], scalars[row + UPPER, w]
-            )
+            new_scalar = wp.clamp(old_scalar - r_scalar / D_scalar, scalars[row + LOWER, w], scalars[row + UPPER, w])
             if new_scalar != old_scalar:
                 add_scalar_row(scene, scalars, k, Y_scalar, new_scalar - old_scalar, w, s)
                 lam[3 * ncontact + k, w] = new_scalar
                 change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
         sweeps += 1
+        sweeps_left -= 1
+        if change <= tolerance:
+            sweeps_left = 0
     if change > tolerance:
         sweeps = -sweeps
     return sweeps
