@@ -1,6 +1,10 @@
 """Pullback: differentiable physics for robots in contact and parts being printed."""
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
+from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import Contact, State, Trajectory
+from pullback.rigid.world import PGS, World
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
 from pullback.robot.ik import IKResult, inverse_kinematics
@@ -13,22 +17,34 @@ from pullback.robot.parametrizations import (
     UnconstrainedTensor,
     pseudo_inertia,
 )
+from pullback.rollout.checkpoint import Binomial, Every
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PGS",
+    "Binomial",
+    "Contact",
     "DescriptionError",
     "DescriptionWarning",
+    "Every",
     "IKResult",
     "MotionData",
     "NMSELoss",
     "PhysicalInertia",
+    "PositionServo",
     "PositiveScalar",
     "PullbackError",
     "RobotModel",
     "SecondDerivativeError",
+    "Sim",
+    "State",
     "SymmetricPositiveDefinite",
+    "Torque",
+    "Trajectory",
     "UnconstrainedTensor",
+    "VelocityServo",
+    "World",
     "export_urdf",
     "inverse_kinematics",
     "load",

@@ -72,6 +72,20 @@ def test_rows_of_shapes():
     torch.testing.assert_close(rows[0, 4:13].reshape(3, 3), torch.eye(3, dtype=F64))
 
 
+def test_a_turned_shape_on_a_turned_link():
+    robot = synthetic_robot()
+    tip = robot.link_number("ball_tip")
+    robot.model.links[tip].shapes.append(Shape("box", (0.1, 0.2, 0.3)))
+    world = World()
+    world.add(robot, name="robot")
+    world.set_shape("robot", position=(0.1, 0.2, 0.3), orientation=(1, 0, 0, 1))
+    row = parameters(world)().shapes[0]
+    R_BL, p_BL = robot.kinematics({}).R_BL[0, tip], robot.kinematics({}).p_BL[0, tip]
+    R_LS = torch.tensor([[1, 0, 0], [0, 0, -1], [0, 1, 0]], dtype=F64)
+    torch.testing.assert_close(row[4:13].reshape(3, 3), R_BL @ R_LS)
+    torch.testing.assert_close(row[13:], p_BL + R_BL @ torch.tensor([0.1, 0.2, 0.3], dtype=F64))
+
+
 def test_friction_of_pairs():
     world = World()
     world.add_ground(friction=0.8)
@@ -113,6 +127,16 @@ def test_rows_of_actuators():
     world = World()
     world.add(load("panda"), actuators={}, collision_links=[])
     assert parameters(world)().actuators.shape == (1, 0)
+
+
+def test_actuators_keep_the_order_of_the_joints():
+    servos = [VelocityServo(float(k)) for k in range(3)]
+    order = (0, 1, 2, 1, 0, 2, 0)
+    world = World()
+    world.add(
+        load("panda"), actuators={f"panda_joint{k}": servos[n] for k, n in enumerate(order, 1)}, collision_links=[]
+    )
+    assert parameters(world)().actuators[0, ::4].tolist() == list(order)
 
 
 def test_rows_of_limits():

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+import pullback as pb
+from pullback.description.compile import compile_tree
+from pullback.description.tree import Joint, Link, Shape, Tree
 from pullback.rigid.compile import compile_world, make_scene
 from pullback.rigid.world import World
 from pullback.robot.operators import make_topology
@@ -121,6 +124,14 @@ def test_a_link_without_mass_does_not_part_neighbours():
     world.add(chain(mass=(1.0, 0.0, 1.0)), self_collision=True)
     assert frozenset(("chain/a/0", "chain/c/0")) not in pair_names(world)
     assert frozenset(("chain/base/0", "chain/c/0")) in pair_names(world)
+
+
+def test_a_floating_joint_does_not_make_neighbours():
+    links = [Link(name, 1.0, inertia=np.eye(3), shapes=[Shape("sphere", (0.1,))]) for name in ("nest", "drone")]
+    tree = Tree("nest", links, [Joint("flight", "floating", "nest", "drone")], source="nest")
+    world = World()
+    world.add(pb.RobotModel(compile_tree(tree)), self_collision=True)
+    assert pair_names(world) == {frozenset(("nest/nest/0", "nest/drone/0"))}
 
 
 def test_what_is_fixed_to_the_world_does_not_touch():
