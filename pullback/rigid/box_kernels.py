@@ -23,7 +23,7 @@ from pullback.rigid.features_kernels import (
     shape_pose,
     side,
 )
-from pullback.rigid.geometry_kernels import add_contact, add_edge_contact, line_parameters
+from pullback.rigid.geometry_kernels import add_candidate, line_parameters
 from pullback.rigid.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two edges count as parallel
@@ -107,22 +107,20 @@ def place_in_face(x: Any, h: Any, face: int):
 
 @wp.func
 def add_ordered(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, x_is_a: bool, code_x: int, code_y: int, count: int,
-):  # fmt: skip
-    """Add the contact of a feature of X and one of Y."""
-    code_a = wp.where(x_is_a, code_x, code_y)
-    code_b = wp.where(x_is_a, code_y, code_x)
-    return add_contact(scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, count)
+    x_is_a: bool, code_x: int, code_y: int, towards_a: Any, w: int, candidates: wp.array2d(dtype=Any), count: int
+):
+    """Note a feature of X and one of Y."""
+    return add_candidate(
+        wp.where(x_is_a, code_x, code_y), wp.where(x_is_a, code_y, code_x), towards_a, w, candidates, count
+    )
 
 
 @wp.func
 def add_crossings(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any,
-    face_x: int, face_y: int, n: Any, before: int,
+    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, face_y: int, n: Any, w: int,
+    candidates: wp.array2d(dtype=Any), before: int,
 ):  # fmt: skip
-    """Add the contacts where the borders of two faces cross."""
+    """Note the edges where the borders of two faces cross."""
     one = n.dtype(1.0)
     inner = one - n.dtype(COINCIDENT)
     count = int(before)
@@ -145,27 +143,25 @@ def add_crossings(
                     out_y = n.dtype(feature_sign(edge_y, axis_y)) * wp.dot(m, column(RY, axis_y))
                     if wp.dot(m, n) > n.dtype(FLAT) and out_x > -n.dtype(LEAN) and out_y < n.dtype(LEAN):
                         towards_a = wp.where(x_is_a, -n, n)
-                        code_a = wp.where(x_is_a, edge_x, edge_y)
-                        code_b = wp.where(x_is_a, edge_y, edge_x)
-                        count = add_edge_contact(
-                            scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, towards_a, count
-                        )
+                        count = add_ordered(x_is_a, edge_x, edge_y, towards_a, w, candidates, count)
     return count
 
 
 @wp.func
 def add_face_contacts(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any,
-    face_x: int, overlapping: bool, before: int,
+    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, overlapping: bool, margin: Any,
+    w: int, candidates: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the corners of the area that a face of X and the facing one of Y have in common."""
+    """Note the corners of the area that a face of X and the facing one of Y have in common."""
     n = RX * axis_direction(face_x, hX)
     face_y = facing(RY, -n)
-    count = int(before)
+    n_y = RY * axis_direction(face_y, hY)
+    level_x = wp.dot(n, centre_of(RX, pX, hX, face_x)) + margin
+    level_y = wp.dot(n_y, centre_of(RY, pY, hY, face_y)) + margin
+    count = int(0)
     lowest = corner_of_face(face_y, 0)
     depth = wp.dot(n, centre_of(RY, pY, hY, lowest))
-    flat = -wp.dot(n, RY * axis_direction(face_y, hY)) > n.dtype(FLAT)
+    flat = -wp.dot(n, n_y) > n.dtype(FLAT)
     four = int(4)
     for i in range(four):
         corner_y = corner_of_face(face_y, i)
@@ -173,22 +169,16 @@ def add_face_contacts(
         if wp.dot(n, y) < depth:
             depth = wp.dot(n, y)
             lowest = corner_y
-        if place_in_face((y - pX) * RX, hX, face_x) > 0:
-            count = add_ordered(
-                scene, poses, shapes, margin, w, contacts, pair, x_is_a, face_x, corner_y, count
-            )  # fmt: skip
+        if wp.dot(n, y) < level_x and place_in_face((y - pX) * RX, hX, face_x) > 0:
+            count = add_ordered(x_is_a, face_x, corner_y, n, w, candidates, count)
         corner_x = corner_of_face(face_x, i)
         x = centre_of(RX, pX, hX, corner_x)
         # a corner of X at a corner of Y is there already
-        if flat and place_in_face((x - pY) * RY, hY, face_y) == 1:
-            count = add_ordered(
-                scene, poses, shapes, margin, w, contacts, pair, x_is_a, corner_x, face_y, count
-            )  # fmt: skip
-    count = add_crossings(
-        scene, poses, shapes, margin, w, contacts, pair, x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, n, count
-    )
-    if overlapping and count == before:
-        count = add_ordered(scene, poses, shapes, margin, w, contacts, pair, x_is_a, face_x, lowest, count)
+        if flat and wp.dot(n_y, x) < level_y and place_in_face((x - pY) * RY, hY, face_y) == 1:
+            count = add_ordered(x_is_a, corner_x, face_y, n, w, candidates, count)
+    count = add_crossings(x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, n, w, candidates, count)
+    if overlapping and count == 0:
+        count = add_ordered(x_is_a, face_x, lowest, n, w, candidates, count)
     return count
 
 
@@ -210,9 +200,9 @@ def best_face(R: Any, h: Any, other: Any, h_other: Any, r: Any):
 @wp.func
 def collide_boxes(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add the contacts of two boxes: up to eight of two faces, or one of two edges."""
+    """Note the features of two boxes that may touch: the corners of two faces, or two edges."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -248,7 +238,7 @@ def collide_boxes(
                     axis_a = i
                     axis_b = j
                     towards_a = m
-    count = int(before)
+    count = int(0)
     if axis_a >= 0:
         if best_edge < margin:
             edge_a = supporting_edge(Ra, axis_a, -towards_a)
@@ -257,19 +247,10 @@ def collide_boxes(
             t, u = line_parameters(between, column(Ra, axis_a), column(Rb, axis_b))
             # apart, the lines may be close where the edges are not
             if best_edge < r.dtype(0.0) or (wp.abs(t) <= ha[axis_a] and wp.abs(u) <= hb[axis_b]):
-                count = add_edge_contact(
-                    scene, poses, shapes, margin, w, contacts, pair, edge_a, edge_b, towards_a, count
-                )
+                count = add_candidate(edge_a, edge_b, towards_a, w, candidates, count)
     elif best < margin:
-        overlapping = best < r.dtype(0.0)
-        if x_is_a:
-            count = add_face_contacts(
-                scene, poses, shapes, margin, w, contacts, pair, True, Ra, pa, ha, Rb, pb, hb, face_a, overlapping,
-                count,
-            )  # fmt: skip
-        else:
-            count = add_face_contacts(
-                scene, poses, shapes, margin, w, contacts, pair, False, Rb, pb, hb, Ra, pa, ha, face_b, overlapping,
-                count,
-            )  # fmt: skip
+        RX, pX, hX, RY, pY, hY, face = Ra, pa, ha, Rb, pb, hb, face_a
+        if not x_is_a:
+            RX, pX, hX, RY, pY, hY, face = Rb, pb, hb, Ra, pa, ha, face_b
+        count = add_face_contacts(x_is_a, RX, pX, hX, RY, pY, hY, face, best < r.dtype(0.0), margin, w, candidates)
     return count

@@ -23,7 +23,7 @@ from pullback.rigid.features_kernels import (
     shape_pose,
     side,
 )
-from pullback.rigid.geometry_kernels import add_contact, add_edge_contact, line_parameters
+from pullback.rigid.geometry_kernels import add_candidate, line_parameters
 from pullback.rigid.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two directions count as parallel
@@ -52,9 +52,9 @@ def end_against_segment(x: Any, centre: Any, d: Any, l: Any):
 @wp.func
 def collide_capsules(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add the contact of two capsules, or the two at the ends of the stretch where parallel ones overlap."""
+    """Note the features of two capsules, or the two pairs at the ends of the stretch where parallel ones overlap."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -68,7 +68,7 @@ def collide_capsules(
     r = pa - pb
     cosine = wp.dot(da, db)
     edge = encode(EDGE, 2, 0, 0, 0)
-    count = int(before)
+    count = int(0)
     chosen = bool(False)
     if r.dtype(1.0) - cosine * cosine < r.dtype(PARALLEL):
         low = -wp.dot(da, r) - lb
@@ -86,13 +86,13 @@ def collide_capsules(
             if high < la:
                 high_a = edge
                 high_b = segment_end(turned)
-            count = add_contact(scene, poses, shapes, margin, w, contacts, pair, low_a, low_b, count)
-            count = add_contact(scene, poses, shapes, margin, w, contacts, pair, high_a, high_b, count)
+            count = add_candidate(low_a, low_b, r, w, candidates, count)
+            count = add_candidate(high_a, high_b, r, w, candidates, count)
     else:
         t, u = line_parameters(r, da, db)
         if wp.abs(t) < la and wp.abs(u) < lb:
             chosen = True
-            count = add_edge_contact(scene, poses, shapes, margin, w, contacts, pair, edge, edge, r, count)
+            count = add_candidate(edge, edge, r, w, candidates, count)
     if not chosen:
         # an end of one is closest: the best of the four
         code_a = segment_end(-1)
@@ -111,7 +111,7 @@ def collide_capsules(
         if square < best:
             code_a = code
             code_b = segment_end(1)
-        count = add_contact(scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, count)
+        count = add_candidate(code_a, code_b, r, w, candidates, count)
     return count
 
 
@@ -188,11 +188,9 @@ def leans_out(d: Any, edge: int, along: int):
 
 @wp.func
 def add_stretch(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, x: Any, d: Any, l: Any, h: Any, R: Any, region: int, strict: bool,
-    before: int,
+    x: Any, d: Any, l: Any, h: Any, R: Any, region: int, strict: bool, w: int, candidates: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add both ends of the stretch of the segment that lies over a face, or along an edge, of the box."""
+    """Note both ends of the stretch of the segment that lies over a face, or along an edge, of the box."""
     low = -l
     high = l
     low_a = segment_end(-1)
@@ -213,20 +211,16 @@ def add_stretch(
                 high = leave
                 high_a = edge
                 high_b = bordering(region, k, ahead)
-    count = int(before)
+    count = int(0)
     along = feature_axis(region)
     outwards = d.dtype(feature_sign(region, along)) * column(R, along)
     if low <= high:
         for i in range(2):
             code_a = wp.where(i == 0, low_a, high_a)
             code_b = wp.where(i == 0, low_b, high_b)
-            if feature_kind(code_a) == EDGE and feature_kind(code_b) == EDGE:
-                if not (strict and leans_out(d, code_b, along)):
-                    count = add_edge_contact(
-                        scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, outwards, count
-                    )
-            else:
-                count = add_contact(scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, count)
+            edges = feature_kind(code_a) == EDGE and feature_kind(code_b) == EDGE
+            if not (edges and strict and leans_out(d, code_b, along)):
+                count = add_candidate(code_a, code_b, outwards, w, candidates, count)
     return count
 
 
@@ -263,9 +257,9 @@ def deepest_axis(x: Any, d: Any, l: Any, h: Any):
 @wp.func
 def collide_capsule_box(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add the contacts of the capsule a and the box b: two where it lies over a face or along an edge, else one."""
+    """Note the features of the capsule a and the box b: two pairs where it lies over a face or along an edge, else one."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -302,14 +296,14 @@ def collide_capsule_box(
                 if tilt < d.dtype(LEAN) * d.dtype(LEAN):
                     stretch = True
                     region = encode_on_axis(FACE, k, feature_sign(code_b, k))
-    count = int(before)
+    count = int(0)
     if stretch:
-        count = add_stretch(scene, poses, shapes, margin, w, contacts, pair, x, d, l, h, Rb, region, not pierced, count)
+        count = add_stretch(x, d, l, h, Rb, region, not pierced, w, candidates)
     elif feature_kind(code_a) == EDGE and kind_b == EDGE:
         k = (along + 1) % 3
         m = (along + 2) % 3
         outwards = d.dtype(feature_sign(code_b, k)) * column(Rb, k) + d.dtype(feature_sign(code_b, m)) * column(Rb, m)
-        count = add_edge_contact(scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, outwards, count)
+        count = add_candidate(code_a, code_b, outwards, w, candidates, count)
     else:
-        count = add_contact(scene, poses, shapes, margin, w, contacts, pair, code_a, code_b, count)
+        count = add_candidate(code_a, code_b, x, w, candidates, count)
     return count

@@ -22,7 +22,12 @@ from pullback.rigid.features_kernels import (
     shape_pose,
     shape_position,
 )
-from pullback.rigid.geometry_kernels import add_contact, add_feature_cotangent, feature_contact_vjp
+from pullback.rigid.geometry_kernels import (
+    add_candidate,
+    add_contact,
+    add_feature_cotangent,
+    feature_contact_vjp,
+)
 from pullback.rigid.scene import (
     BOX,
     CAPSULE,
@@ -64,16 +69,16 @@ def is_near(
 @wp.func
 def collide_plane(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add every vertex of shape a that is near the plane b; return the number of contacts so far."""
+    """Note every vertex of shape a against the plane b; return how many."""
     kind = scene.shape_kind[scene.pair_a[pair]]
     vertices = int(1)
     if kind == CAPSULE:
         vertices = 2
     elif kind == BOX:
         vertices = 8
-    count = int(before)
+    count = int(0)
     for i in range(vertices):
         x = int(0)
         y = int(0)
@@ -84,44 +89,42 @@ def collide_plane(
             y = 2 * (i // 2 % 2) - 1
             x = 2 * (i // 4) - 1
         code_a = encode(VERTEX, 0, x, y, z)
-        count = add_contact(
-            scene, poses, shapes, margin, w, contacts, pair, code_a, encode(FACE, 2, 0, 0, 0), count
-        )  # fmt: skip
+        count = add_candidate(code_a, encode(FACE, 2, 0, 0, 0), wp.vector(margin, margin, margin), w, candidates, count)
     return count
 
 
 @wp.func
 def collide_sphere(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add the contact of the sphere a and the nearest feature of a sphere, capsule or box b."""
+    """Note the sphere a and the nearest feature of a sphere, capsule or box b."""
     b = scene.pair_b[pair]
     R, p = shape_pose(scene, poses, shapes, b, w)
     x = (shape_position(scene, poses, shapes, scene.pair_a[pair], w) - p) * R
     code_b = nearest_feature(x, half_extents(shapes, b, w))
-    return add_contact(scene, poses, shapes, margin, w, contacts, pair, encode(VERTEX, 0, 0, 0, 0), code_b, before)
+    return add_candidate(encode(VERTEX, 0, 0, 0, 0), code_b, x, w, candidates, 0)
 
 
 @wp.func
 def collide_pair(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, before: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Add the contacts of one pair of shapes; return the number of contacts so far."""
+    """Note the features of one pair of shapes that may touch; return how many."""
     kind_a = scene.shape_kind[scene.pair_a[pair]]
     kind_b = scene.shape_kind[scene.pair_b[pair]]
-    count = int(before)
+    count = int(0)
     if kind_b == PLANE:
-        count = collide_plane(scene, poses, shapes, margin, w, contacts, pair, before)
+        count = collide_plane(scene, poses, shapes, margin, w, candidates, pair)
     elif kind_a == SPHERE:
-        count = collide_sphere(scene, poses, shapes, margin, w, contacts, pair, before)
+        count = collide_sphere(scene, poses, shapes, margin, w, candidates, pair)
     elif kind_b == CAPSULE:
-        count = collide_capsules(scene, poses, shapes, margin, w, contacts, pair, before)
+        count = collide_capsules(scene, poses, shapes, margin, w, candidates, pair)
     elif kind_a == CAPSULE:
-        count = collide_capsule_box(scene, poses, shapes, margin, w, contacts, pair, before)
+        count = collide_capsule_box(scene, poses, shapes, margin, w, candidates, pair)
     else:
-        count = collide_boxes(scene, poses, shapes, margin, w, contacts, pair, before)
+        count = collide_boxes(scene, poses, shapes, margin, w, candidates, pair)
     return count
 
 
@@ -133,12 +136,15 @@ def collide(
     margin: Any,
     w: int,
     contacts: wp.array2d(dtype=Any),
+    candidates: wp.array2d(dtype=Any),
 ):
     """Write all contacts with a gap below the margin [m], as many as there is room for; return how many there are."""
     count = int(0)
     for pair in range(scene.npair):
         if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
-            count = collide_pair(scene, poses, shapes, margin, w, contacts, pair, count)
+            found = collide_pair(scene, poses, shapes, margin, w, candidates, pair)
+            for k in range(found):
+                count = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, count)
     return count
 
 

@@ -11,18 +11,18 @@ from pullback.rigid.features_kernels import (
     EDGE,
     FACE,
     VERTEX,
-    axis_direction,
     centre_signs,
-    direction_in_world,
     feature_in_world,
     feature_kind,
     reversed_edge,
 )
 from pullback.rigid.scene import (
+    CANDIDATE_ROWS,
     CONTACT_ROWS,
     FEATURE_A,
     FEATURE_B,
     GAP,
+    MAX_CANDIDATES,
     NORMAL,
     PAIR,
     POINT,
@@ -196,15 +196,35 @@ def add_feature_cotangent(
 
 
 @wp.func
+def add_candidate(
+    code_a: int, code_b: int, towards_a: Any, w: int, candidates: wp.array2d(dtype=Any), count: int
+):  # fmt: skip
+    """Note two features that may touch, and for two edges the side their normal looks to; return the new count."""
+    if count < MAX_CANDIDATES:
+        row = count * CANDIDATE_ROWS
+        candidates[row, w] = candidates.dtype(code_a)
+        candidates[row + 1, w] = candidates.dtype(code_b)
+        store(candidates, row + 2, w, towards_a)
+    return wp.min(count + 1, MAX_CANDIDATES)
+
+
+@wp.func
 def add_contact(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, code_a: int, code_b: int, count: int,
+    contacts: wp.array2d(dtype=Any), pair: int, candidates: wp.array2d(dtype=Any), k: int, count: int,
 ):  # fmt: skip
-    """Write the contact of two features behind the first `count` if it is closer than the margin; return the count."""
+    """Write candidate k as a contact behind the first `count` if it is closer than the margin; return the count."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
+    code_a = int(candidates[k * CANDIDATE_ROWS, w])
+    code_b = int(candidates[k * CANDIDATE_ROWS + 1, w])
     ca, da = feature_in_world(scene, poses, shapes, a, code_a, w)
     cb, db = feature_in_world(scene, poses, shapes, b, code_b, w)
+    if feature_kind(code_a) == EDGE and feature_kind(code_b) == EDGE:
+        towards_a = load3(candidates, k * CANDIDATE_ROWS + 2, w)
+        if wp.dot(wp.cross(da, db), towards_a) < towards_a.dtype(0.0):
+            code_a = reversed_edge(code_a)
+            da = -da
     ra = shapes[a * SHAPE_ROWS + RADIUS, w]
     rb = shapes[b * SHAPE_ROWS + RADIUS, w]
     gap, point, n = feature_contact(feature_kind(code_a), feature_kind(code_b), ca, da, cb, db, ra, rb)
@@ -220,17 +240,3 @@ def add_contact(
             store(contacts, row + NORMAL, w, n)
         found = count + 1
     return found
-
-
-@wp.func
-def add_edge_contact(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), pair: int, code_a: int, code_b: int, towards_a: Any, count: int,
-):  # fmt: skip
-    """Add the contact of two edges, a's turned so that the normal looks along `towards_a`."""
-    da = direction_in_world(scene, poses, shapes, scene.pair_a[pair], axis_direction(code_a, towards_a), w)
-    db = direction_in_world(scene, poses, shapes, scene.pair_b[pair], axis_direction(code_b, towards_a), w)
-    oriented = code_a
-    if wp.dot(wp.cross(da, db), towards_a) < towards_a.dtype(0.0):
-        oriented = reversed_edge(code_a)
-    return add_contact(scene, poses, shapes, margin, w, contacts, pair, oriented, code_b, count)

@@ -6,7 +6,15 @@ import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
 from pullback.rigid.dynamics_kernels import DYNAMICS_ROWS
-from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR_ROWS, POSE_ROWS, SHAPE_ROWS
+from pullback.rigid.scene import (
+    ACTUATOR_ROWS,
+    CANDIDATE_ROWS,
+    CONTACT_ROWS,
+    MAX_CANDIDATES,
+    PAIR_ROWS,
+    POSE_ROWS,
+    SHAPE_ROWS,
+)
 from pullback.rigid.solvers.implicit_kernels import implicit_rows
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
 from pullback.robot.crba_kernels import VJP_ROWS as PRODUCT_ROWS
@@ -42,6 +50,7 @@ class ScratchRows:
     start: int
     s: int
     contacts: int
+    candidates: int
     blocks: int
     Y: int
     scalars: int
@@ -52,12 +61,12 @@ class ScratchRows:
     adj_qd: int
     next_adj_q: int
     next_adj_qd: int
-    before: int
     moved: int
     gamma: int
     nu: int
     zeta: int
     shift: int
+    rates: int
     acceleration: int
     A: int
     adj_A: int
@@ -112,6 +121,7 @@ def scratch_rows(
         "start": nv,
         "s": nv,
         "contacts": int(CONTACT_ROWS) * contacts,
+        "candidates": int(CANDIDATE_ROWS) * int(MAX_CANDIDATES),
         "blocks": int(BLOCK_ROWS) * contacts,
         "Y": 3 * nv * contacts,
         "scalars": int(SCALAR_ROWS) * scalars,
@@ -124,12 +134,12 @@ def scratch_rows(
         "adj_qd": nv,
         "next_adj_q": nq,
         "next_adj_qd": nv,
-        "before": nq,
         "moved": nv,
         "gamma": nv,
         "nu": nv,
         "zeta": nv,
         "shift": nv,
+        "rates": nv,
         "acceleration": nv,
         "A": m * m,
         "adj_A": m * m if unrolled else 0,

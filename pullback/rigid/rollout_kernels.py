@@ -10,8 +10,8 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, Job, step
-from pullback.rigid.step_vjp_kernels import step_vjp
+from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, Job, contact_problem, move, resolve, step
+from pullback.rigid.step_vjp_kernels import step_vjp, write_problem
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
 from pullback.spatial.arrays import rows_from
 
@@ -129,19 +129,26 @@ def kernels(real: type):
             elif op == _SAVE:
                 copy_rows(scratch, place.q, nq, w, scratch, here)
                 copy_rows(scratch, place.qd, nv, w, scratch, here + nq)
-            elif op == _ADVANCE:
-                step(job, rows_from(controls, control), parameters, w, scratch)
             else:
-                if kept >= 0:
-                    if job.kept[kept] == t + 1:
-                        add_kept_cotangent(job, kept - job.skipped, adj_q_out, adj_qd_out, w, scratch)
-                        kept -= 1
-                step_vjp(
-                    job, rows_from(controls, control), parameters, w, rows_from(adj_controls, control), adj_parameters,
-                    scratch, nowhere,
-                )  # fmt: skip
-                copy_rows(scratch, place.adj_q, nq, w, scratch, place.next_adj_q)
-                copy_rows(scratch, place.adj_qd, nv, w, scratch, place.next_adj_qd)
+                u = rows_from(controls, control)
+                found, ns = contact_problem(job, u, parameters, w, scratch)
+                nc = wp.min(found, job.scene.max_contacts)
+                if op != _ADVANCE:
+                    write_problem(job, nc, ns, w, scratch)
+                sweeps = wp.abs(resolve(job, nc, ns, w, scratch))
+                if op == _ADVANCE:
+                    move(job, nc, w, scratch)
+                else:
+                    if kept >= 0:
+                        if job.kept[kept] == t + 1:
+                            add_kept_cotangent(job, kept - job.skipped, adj_q_out, adj_qd_out, w, scratch)
+                            kept -= 1
+                    step_vjp(
+                        job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters, scratch,
+                        nowhere,
+                    )  # fmt: skip
+                    copy_rows(scratch, place.adj_q, nq, w, scratch, place.next_adj_q)
+                    copy_rows(scratch, place.adj_qd, nv, w, scratch, place.next_adj_qd)
         if job.skipped == 0:
             add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, w, scratch)
         if adj_q0:

@@ -38,6 +38,10 @@ POINT = wp.constant(4)
 NORMAL = wp.constant(7)  # from shape b towards shape a
 CONTACT_ROWS = wp.constant(10)
 
+# rows of two features that may touch: their codes, and for edges the side that the normal looks to
+CANDIDATE_ROWS = wp.constant(5)
+MAX_CANDIDATES = wp.constant(32)  # of a pair
+
 # rows of a body's pose in the world
 POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
 

@@ -103,7 +103,9 @@ def contact_problem(
         s[v, w] = s[v, w] + dt * force[v, w]
     # rows, eq. (2)
     shapes = rows_from(parameters, job.parameters.shapes)
-    found = collide(scene, poses, shapes, parameters.dtype(job.settings.margin), w, contacts)
+    found = collide(
+        scene, poses, shapes, parameters.dtype(job.settings.margin), w, contacts, rows_from(scratch, place.candidates)
+    )
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
@@ -153,26 +155,18 @@ def impact_shift(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any)
 
 
 @wp.func
-def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Do one step on the state in scratch; return its status."""
+def move(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Replace the state in scratch by the one after the step, eqs. (4) and (5); tell whether it is finite."""
     scene = job.scene
     place = job.scratch
     q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
     s = rows_from(scratch, place.s)
-    dt = parameters.dtype(job.settings.dt)
-    status = int(OK)
-    found, nscalar = contact_problem(job, u, parameters, w, scratch)
-    ncontact = wp.min(found, scene.max_contacts)
-    if found > ncontact:
-        status = status | OVERFLOW
-    if resolve(job, ncontact, nscalar, w, scratch) < 0:
-        status = status | NOT_CONVERGED
-    # eq. (4)
     shift = rows_from(scratch, place.force)
+    dt = scratch.dtype(job.settings.dt)
     impacts = impact_shift(job, ncontact, w, scratch, shift)
     solve_factor(scene, rows_from(scratch, place.L), w, s)
-    total = parameters.dtype(0.0)
+    total = scratch.dtype(0.0)
     for v in range(scene.topology.nv):
         velocity = s[v, w]
         qd[v, w] = velocity
@@ -181,6 +175,19 @@ def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), 
             s[v, w] = velocity - shift[v, w]
     integrate(scene, dt, s, w, q)
     turn_axes(scene, dt, s, w, qd)
-    if not wp.isfinite(total):
+    return wp.isfinite(total)
+
+
+@wp.func
+def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Do one step on the state in scratch; return its status."""
+    status = int(OK)
+    found, nscalar = contact_problem(job, u, parameters, w, scratch)
+    ncontact = wp.min(found, job.scene.max_contacts)
+    if found > ncontact:
+        status = status | OVERFLOW
+    if resolve(job, ncontact, nscalar, w, scratch) < 0:
+        status = status | NOT_CONVERGED
+    if not move(job, ncontact, w, scratch):
         status = status | NOT_FINITE
     return status

@@ -60,7 +60,7 @@ from pullback.rigid.jacobian_kernels import (
 from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
 from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
-from pullback.rigid.step_kernels import Job, contact_problem, impact_shift, resolve
+from pullback.rigid.step_kernels import Job, impact_shift
 from pullback.robot.crba_kernels import mass_product_vjp
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.robot.topology import ARMATURE, DOF_ROWS
@@ -195,44 +195,69 @@ def mass_terms(
 
 
 @wp.func
-def unconverged_terms(
-    job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int,
-    adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Add what sweeps that have not converged leave, row by row: eq. (11)."""
+def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write weights alpha and rates x of one term alpha^T J x, and y, z of one y^T M z; tell 1, 2 or 3: which there are.
+
+    Term 0 is that of velocities before an impact, whose weights are written already; 1 and 2 those of eq. (10); 3 that of
+    coordinates that impacts shift; the others, one a row, are what sweeps that have not converged leave: eq. (11).
+    """
     place = job.scratch
     nv = job.scene.topology.nv
     m = 3 * nc + ns
-    adj_A = rows_from(scratch, place.adj_A)
     kappa = rows_from(scratch, place.multiplier)
     lam = rows_from(scratch, place.lam)
     alpha = rows_from(scratch, place.alpha)
-    weights = rows_from(scratch, place.adj_lam)
+    rates = rows_from(scratch, place.rates)
     y = rows_from(scratch, place.zeta)
     z = rows_from(scratch, place.shift)
-    L = rows_from(scratch, place.L)
     zero = scratch.dtype(0.0)
-    half = scratch.dtype(0.5)
-    for r in range(m):
-        alpha[r, w] = zero
-    for r in range(m):
+    one = scratch.dtype(1.0)
+    kinds = int(1)
+    source = int(place.qd)
+    if term == 0:
+        kinds = impacts & 1
+    elif term == 1:
+        source = place.nu
+        for r in range(3 * nc):
+            alpha[r, w] = lam[r, w]
+    elif term == 2:
+        source = place.moved
+        for r in range(3 * nc):
+            alpha[r, w] = -kappa[r, w]
+    elif term == 3:
+        source = place.zeta
+        kinds = 0
+        if impacts >= 2:
+            kinds = 3
+            solve_factor(job.scene, rows_from(scratch, place.L), w, y)
+            for c in range(nc):
+                fraction = scratch[place.blocks + c * BLOCK_ROWS + FRACTION, w]
+                store(alpha, 3 * c, w, (-fraction) * load3(lam, 3 * c, w))
+    else:
+        r = term - 4
+        source = place.shift
+        kinds = 3
+        if r >= 3 * nc:
+            kinds = 2
+        weights = rows_from(scratch, place.adj_lam)
+        adj_A = rows_from(scratch, place.adj_A)
         for v in range(nv):
             y[v, w] = zero
             z[v, w] = zero
         for k in range(m):
-            weights[k, w] = half * (
+            alpha[k, w] = zero
+            weights[k, w] = scratch.dtype(0.5) * (
                 adj_A[r * m + k, w] + adj_A[k * m + r, w] + kappa[r, w] * lam[k, w] + kappa[k, w] * lam[r, w]
             )
-        add_all_rows(job, nc, ns, weights, scratch.dtype(1.0), w, scratch, z)
-        solve_factor(job.scene, L, w, z)
-        alpha[r, w] = scratch.dtype(1.0)
-        add_all_rows(job, nc, ns, alpha, scratch.dtype(-1.0), w, scratch, y)
-        solve_factor(job.scene, L, w, y)
-        mass_terms(job, y, z, parameters, w, adj_q, adj_parameters, scratch)
-        if r < 3 * nc:
-            alpha[r, w] = scratch.dtype(2.0)
-            jacobian_terms(job, nc, alpha, z, w, scratch)
-        alpha[r, w] = zero
+        add_all_rows(job, nc, ns, weights, one, w, scratch, z)
+        alpha[r, w] = one
+        add_all_rows(job, nc, ns, alpha, -one, w, scratch, y)
+        alpha[r, w] = one + one
+        solve_factor(job.scene, rows_from(scratch, place.L), w, z)
+        solve_factor(job.scene, rows_from(scratch, place.L), w, y)
+    for v in range(nv):
+        rates[v, w] = scratch[source + v, w]
+    return kinds
 
 
 @wp.func
@@ -337,7 +362,10 @@ def bias_terms(
 def step_vjp(
     # model
     job: Job,
-    # in: the state before the step and the cotangents of the one after it, in scratch
+    # in: the state before the step, its contact problem solved, and the cotangents of the state after it, in scratch
+    nc: int,
+    ns: int,
+    sweeps: int,
     u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any),
     w: int,
@@ -347,7 +375,7 @@ def step_vjp(
     scratch: wp.array2d(dtype=Any),
     nowhere: wp.array2d(dtype=Any),
 ):
-    """Redo a step from the state in scratch and pull the cotangents of its result back through it."""
+    """Pull the cotangents of a step's result back through it."""
     scene = job.scene
     topology = scene.topology
     place = job.scratch
@@ -361,7 +389,6 @@ def step_vjp(
     poses = rows_from(scratch, place.poses)
     L = rows_from(scratch, place.L)
     s = rows_from(scratch, place.s)
-    lam = rows_from(scratch, place.lam)
     moved = rows_from(scratch, place.moved)
     shift = rows_from(scratch, place.shift)
     gamma = rows_from(scratch, place.gamma)
@@ -377,19 +404,15 @@ def step_vjp(
     blocks = rows_from(scratch, place.blocks)
     adj_contacts = rows_from(scratch, place.adj_contacts)
     wrench = rows_from(scratch, place.wrench)
-    # the step again
-    found, ns = contact_problem(job, u, parameters, w, scratch)
-    nc = wp.min(found, scene.max_contacts)
-    write_problem(job, nc, ns, w, scratch)
-    sweeps = wp.abs(resolve(job, nc, ns, w, scratch))
-    impacts = impact_shift(job, nc, w, scratch, shift)
+    # bit 2: some impacts come later than the step's start; bit 1, set below: there are impacts
+    impacts = int(2 * impact_shift(job, nc, w, scratch, shift))
     for v in range(nv):
         moved[v, w] = s[v, w]
     solve_factor(scene, L, w, moved)
     for v in range(nv):
         acceleration[v, w] = moved[v, w]
         gamma[v, w] = scratch[place.next_adj_qd + v, w]
-        if impacts == 1:
+        if impacts >= 2:
             acceleration[v, w] = moved[v, w] - shift[v, w]
     # eq. (4) backwards; zeta is what the coordinates ask of the velocity
     integrate_vjp(scene, dt, q, acceleration, rows_from(scratch, place.next_adj_q), w, adj_q, zeta)
@@ -404,7 +427,7 @@ def step_vjp(
     solve_transposed(scene, L, w, gamma)
     # the solver
     rows_of(job, nc, ns, gamma, w, scratch, adj_lam)
-    if impacts == 1:
+    if impacts >= 2:
         solve_transposed(scene, L, w, zeta)
         for c in range(nc):
             fraction = blocks[c * BLOCK_ROWS + FRACTION, w]
@@ -431,20 +454,19 @@ def step_vjp(
                 gamma[v, w] = zero
             add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
             add_transposed_product(scene, L, gamma, w, adj_qd)
-            jacobian_terms(job, nc, alpha, qd, w, scratch)
-    if nc > 0:
-        jacobian_terms(job, nc, lam, nu, w, scratch)
-        for r in range(3 * nc):
-            alpha[r, w] = -kappa[r, w]
-        jacobian_terms(job, nc, alpha, moved, w, scratch)
-        if impacts == 1:
-            solve_factor(scene, L, w, zeta)
-            for c in range(nc):
-                store(alpha, 3 * c, w, (-blocks[c * BLOCK_ROWS + FRACTION, w]) * load3(lam, 3 * c, w))
-            jacobian_terms(job, nc, alpha, zeta, w, scratch)
+            impacts = impacts | 1
+    # how J changes and, where it is left over, M
+    terms = int(4)
+    if job.settings.unrolled:
+        terms += 3 * nc + ns
+    if nc + ns == 0:
+        terms = 0
+    for term in range(terms):
+        kinds = prepare_term(job, term, nc, ns, impacts, w, scratch)
+        if kinds & 1 == 1:
+            jacobian_terms(job, nc, alpha, rows_from(scratch, place.rates), w, scratch)
+        if kinds & 2 == 2:
             mass_terms(job, zeta, shift, parameters, w, adj_q, adj_parameters, scratch)
-    if job.settings.unrolled and nc + ns > 0:
-        unconverged_terms(job, nc, ns, parameters, w, adj_q, adj_parameters, scratch)
     for c in range(nc):
         row = c * ADJ_CONTACT_ROWS
         contact_vjp(

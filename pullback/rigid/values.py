@@ -26,7 +26,7 @@ def check_value(
     most: float | None = None,
     finite: bool = True,
 ) -> Value:
-    """Return a value of the given shape, or (B, *shape), after looking at its numbers; on a GPU it is not looked at."""
+    """Return a value of the given shape, or (B, *shape), after looking at its numbers, unless it is on a GPU."""
     checked = value if isinstance(value, Tensor) else _to_array(what, value)
     trailing = tuple(checked.shape[len(checked.shape) - len(shape) :]) if len(checked.shape) >= len(shape) else None
     if trailing != shape or len(checked.shape) > len(shape) + 1:
@@ -34,7 +34,7 @@ def check_value(
             f"{what} has shape {tuple(checked.shape)}; expected {shape}, or {('B', *shape)} with one for each world"
         )
     if isinstance(checked, Tensor):
-        if checked.device.type != "cpu":
+        if not _can_look_at(checked):
             return checked
         if not checked.dtype.is_floating_point:
             raise PullbackError(f"{what} is a tensor of {checked.dtype}; expected torch.float32 or torch.float64")
@@ -56,7 +56,7 @@ def check_value(
 def check_quaternion(what: str, value: Given) -> Value:
     """Return a quaternion xyzw (4,) or (B, 4) that has a length; it is normalised where it is used."""
     checked = check_value(what, value, (4,))
-    if isinstance(checked, Tensor) and checked.device.type != "cpu":
+    if isinstance(checked, Tensor) and not _can_look_at(checked):
         return checked
     numbers = checked.detach().numpy() if isinstance(checked, Tensor) else checked
     if (np.linalg.norm(numbers, axis=-1) == 0.0).any():
@@ -115,6 +115,11 @@ class Remembered:
 def are_same(a: Sequence[object], b: Sequence[object]) -> bool:
     """Tell whether two sequences hold the same objects."""
     return a is b or (len(a) == len(b) and all(x is y for x, y in zip(a, b)))
+
+
+def _can_look_at(x: Tensor) -> bool:
+    """Tell whether numbers can be read without stalling a GPU or leaving a functorch transform."""
+    return x.device.type == "cpu" and not torch._C._are_functorch_transforms_active()
 
 
 def _to_array(what: str, value: object) -> np.ndarray:

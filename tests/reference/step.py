@@ -1,10 +1,14 @@
 """One step of one world with contact, in plain float64 torch: the yardstick for the step kernels.
 
-    v*   = qd + dt M^-1 (tau - h)                 velocity without contact; h: gravity, gyroscopic forces, damping
+    v*   = qd + dt (M^-1 (tau - h) + c)           velocity without contact; h: gravity, gyroscopic forces, damping
     A    = J M^-1 J^T + cfm,   b = J v* + bias    contacts, three rows each, then joint limits, then dry friction
     lam  = sweeps of projected Gauss-Seidel on A lam + b
-    qd'  = v* + M^-1 J^T lam
-    q'   = q (+) dt (qd' - what an impact adds before it happens)
+    v    = v* + M^-1 J^T lam
+    x    = v - what an impact adds before it happens
+    q'   = q (+) dt x
+
+Velocities are in the axes that bodies have before the step: a free joint's linear acceleration lacks c = w x v there,
+and qd' is v with its linear velocities turned into the axes after the step, those of q'.
 
 Functions take one state, without a batch, as tests/reference/dynamics.py does, and torch can differentiate all of it.
 Which contacts there are, and which of their bounds are active, is decided by values; the rest is smooth.
@@ -122,6 +126,16 @@ def actuators(model: Model, gain: float = 1.0, kp: float = 0.0, kd: float = 0.0,
     return Actuators(dofs, torch.tensor([[gain, kp, kd, limit]] * len(dofs), dtype=torch.float64).reshape(-1, 4))
 
 
+def free_starts(model: Model) -> list[int]:
+    """Return where the velocities of free joints start."""
+    return [model.v_start[body.joint.name] for body in model.independent_bodies() if body.kind == "free"]
+
+
+def replaced(x: Tensor, start: int, values: Tensor) -> Tensor:
+    """Return x with `values` from `start` on."""
+    return torch.cat([x[:start], values.reshape(-1), x[start + values.numel() :]])
+
+
 # -- without contact -----------------------------------------------------------------------------------------------
 
 
@@ -138,10 +152,14 @@ def actuator_forces(model: Model, driven: Actuators | None, q: Tensor, qd: Tenso
 def free_velocity(
     model: Model, parameters: Parameters, M: Tensor, q: Tensor, qd: Tensor, tau: Tensor, gravity: Tensor, dt: float
 ) -> Tensor:
-    """Return v* = qd + dt M^-1 (tau - h), damping taken at the start of the step."""
+    """Return v* = qd + dt (M^-1 (tau - h) + w x v of free joints), damping taken at the start of the step."""
     h = inverse_dynamics(model, parameters, q, qd, torch.zeros_like(qd), gravity=gravity)
     h = h + dof_values(model, parameters["joint_damping"]) * qd
-    return qd + dt * torch.linalg.solve(M, tau - h)
+    velocity = qd + dt * torch.linalg.solve(M, tau - h)
+    for at in free_starts(model):
+        change = dt * torch.linalg.cross(qd[at : at + 3], qd[at + 3 : at + 6])
+        velocity = replaced(velocity, at + 3, velocity[at + 3 : at + 6] + change)
+    return velocity
 
 
 # -- contacts ------------------------------------------------------------------------------------------------------
@@ -204,16 +222,17 @@ def time_of_impact(contact: Contact, approach: Tensor, dt: float) -> Tensor:
 
 
 def limit_rows(model: Model, q: Tensor, settings: Settings) -> list[ScalarRow]:
-    """Return a row for each end of a joint's range that is near: its velocity is towards the inside, dof by dof."""
+    """Return a row for each joint whose nearer end of its range is near: its velocity is towards the inside."""
     rows = []
     zero, unbounded = q.new_zeros(()), q.new_full((), torch.inf)
     for body in model.independent_bodies():
         if COORDINATES[body.kind][1] != 1:
             continue
         dof, at = model.v_start[body.joint.name], q[model.q_start[body.joint.name]]
-        for sign, gap in ((1.0, at - body.joint.limits.lower), (-1.0, body.joint.limits.upper - at)):
-            if gap < settings.limit_margin:
-                rows.append(ScalarRow(dof, sign, gap_bias(gap, settings), zero, unbounded))
+        below, above = at - body.joint.limits.lower, body.joint.limits.upper - at
+        sign, gap = (-1.0, above) if above < below else (1.0, below)
+        if gap < settings.limit_margin:
+            rows.append(ScalarRow(dof, sign, gap_bias(gap, settings), zero, unbounded))
     return rows
 
 
@@ -229,11 +248,6 @@ def friction_rows(model: Model, parameters: Parameters, settings: Settings) -> l
 
 
 # -- projected Gauss-Seidel ------------------------------------------------------------------------------------------
-
-
-def replaced(x: Tensor, start: int, values: Tensor) -> Tensor:
-    """Return x with `values` from `start` on."""
-    return torch.cat([x[:start], values.reshape(-1), x[start + values.numel() :]])
 
 
 def sweep(A: Tensor, b: Tensor, lam: Tensor, friction: list[Tensor], scalars: list[ScalarRow], cone: bool) -> Tensor:
@@ -272,6 +286,21 @@ def solve(A: Tensor, b: Tensor, friction: list[Tensor], scalars: list[ScalarRow]
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
+def turn(step: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vector and scalar part of the quaternion that turns by the vector step."""
+    half = 0.5 * step.norm()
+    return 0.5 * torch.sinc(half / torch.pi) * step, half.cos()
+
+
+def turn_axes(model: Model, velocity: Tensor, step: Tensor) -> Tensor:
+    """Return the velocity with free joints' linear part in the axes that a displacement turns bodies into."""
+    for at in free_starts(model):
+        xyz, w = turn(step[at : at + 3])
+        R = rotation_of_quaternion(torch.cat([xyz, w[None]]))
+        velocity = replaced(velocity, at + 3, R.T @ velocity[at + 3 : at + 6])
+    return velocity
+
+
 def integrate(model: Model, q: Tensor, step: Tensor) -> Tensor:
     """Return the coordinates after a displacement step = dt qd: positions along the body's axes, then its turn."""
     pieces = [q[:0]]
@@ -284,8 +313,7 @@ def integrate(model: Model, q: Tensor, step: Tensor) -> Tensor:
         quat = here[-4:] / here[-4:].norm()
         if body.kind == "free":
             pieces.append(here[:3] + rotation_of_quaternion(quat) @ move[3:])
-        half = 0.5 * move[:3].norm()
-        xyz, w = 0.5 * torch.sinc(half / torch.pi) * move[:3], half.cos()
+        xyz, w = turn(move[:3])
         pieces.append(quat[3] * xyz + w * quat[:3] + cross_matrix(quat[:3]) @ xyz)
         pieces.append((quat[3] * w - quat[:3] @ xyz)[None])
     return torch.cat(pieces)
@@ -338,7 +366,8 @@ def step(
     # an impact within the step acts on the position for the rest of it only
     velocity = free + K @ lam
     fractions = torch.stack([qd.new_zeros(()), *before_impact])[1:]
-    return Outcome(integrate(model, q, dt * (velocity - K @ (fractions * lam))), velocity, lam, contacts)
+    move = dt * (velocity - K @ (fractions * lam))
+    return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, contacts)
 
 
 def rollout(

@@ -7,8 +7,19 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.collide_kernels import collide, contact_vjp
-from pullback.rigid.geometry_kernels import add_contact
-from pullback.rigid.scene import CONTACT_ROWS, FEATURE_A, FEATURE_B, GAP, NORMAL, PAIR, POINT, Scene
+from pullback.rigid.geometry_kernels import add_candidate, add_contact
+from pullback.rigid.scene import (
+    CANDIDATE_ROWS,
+    CONTACT_ROWS,
+    FEATURE_A,
+    FEATURE_B,
+    GAP,
+    MAX_CANDIDATES,
+    NORMAL,
+    PAIR,
+    POINT,
+    Scene,
+)
 from pullback.spatial.arrays import load3
 
 SPHERE, CAPSULE, BOX, PLANE = range(4)
@@ -63,18 +74,20 @@ def kernels(real):
     a = wp.array2d(dtype=real)
 
     @wp.kernel(module=kernel_module("test_collide", real))
-    def find(scene: Scene, poses: a, shapes: a, margin: real, contacts: a, counts: wp.array(dtype=wp.int32)):
+    def find(
+        scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, counts: wp.array(dtype=wp.int32)
+    ):
         w = wp.tid()
-        counts[w] = collide(scene, poses, shapes, margin, w, contacts)
+        counts[w] = collide(scene, poses, shapes, margin, w, contacts, candidates)
 
     @wp.kernel(module=kernel_module("test_collide", real))
-    def place(scene: Scene, poses: a, shapes: a, selected: a, contacts: a):
+    def place(scene: Scene, poses: a, shapes: a, selected: a, contacts: a, candidates: a):
         w = wp.tid()
         code_a = int(selected[FEATURE_A, w])
         code_b = int(selected[FEATURE_B, w])
-        add_contact(
-            scene, poses, shapes, real(1.0e9), w, contacts, int(selected[PAIR, w]), code_a, code_b, 0
-        )  # fmt: skip
+        nowhere = wp.vector(real(0.0), real(0.0), real(0.0))
+        add_candidate(code_a, code_b, nowhere, w, candidates, 0)
+        add_contact(scene, poses, shapes, real(1.0e9), w, contacts, int(selected[PAIR, w]), candidates, 0, 0)
 
     @wp.kernel(module=kernel_module("test_collide", real))
     def vjp(scene: Scene, poses: a, shapes: a, contacts: a, adj: a, wrench: a, adj_shapes: a):
@@ -94,6 +107,11 @@ def to_warp(x, real):
     return wp.array(np.ascontiguousarray(x), dtype=real, device="cpu").transpose()
 
 
+def make_candidates(worlds, real):
+    """Return room for the candidates of a pair."""
+    return to_warp(np.zeros((worlds, int(CANDIDATE_ROWS) * int(MAX_CANDIDATES))), real)
+
+
 def _launch(kernel, worlds, inputs):
     wp.launch(kernel, dim=worlds, inputs=inputs, device="cpu", block_dim=1)
 
@@ -103,7 +121,15 @@ def find_contacts(scene, poses, shapes, margin, real=wp.float64):
     worlds = len(poses)
     contacts = to_warp(np.full((worlds, (scene.max_contacts + 1) * ROWS), np.nan), real)
     counts = wp.zeros(worlds, dtype=wp.int32, device="cpu")
-    inputs = [scene, to_warp(poses, real), to_warp(shapes, real), real(margin), contacts, counts]
+    inputs = [
+        scene,
+        to_warp(poses, real),
+        to_warp(shapes, real),
+        real(margin),
+        contacts,
+        make_candidates(worlds, real),
+        counts,
+    ]
     _launch(kernels(real)[0], worlds, inputs)
     return counts.numpy(), contacts.numpy().T.reshape(worlds, -1, ROWS)
 
@@ -112,6 +138,7 @@ def place_contact(scene, poses, shapes, selected, real=wp.float64):
     """Return the contact (worlds, rows) between the features that `selected` names."""
     contacts = to_warp(np.zeros((len(poses), ROWS)), real)
     inputs = [scene, to_warp(poses, real), to_warp(shapes, real), to_warp(selected, real), contacts]
+    inputs.append(make_candidates(len(poses), real))
     _launch(kernels(real)[1], len(poses), inputs)
     return contacts.numpy().T
 

@@ -220,6 +220,20 @@ def test_learnable_masses_get_gradients():
         assert call().inertias[0, -10] > 2.0
 
 
+def test_rows_under_transforms():
+    world = toes_on_ground(friction=0.5)
+    call = parameters(world)
+
+    def total(mu):
+        world.set_shape("ground", friction=mu)
+        return call.packed()[0].isfinite().logical_not().sum() + call().pairs.sum()
+
+    mu = torch.tensor([0.3, 0.4], dtype=F64)
+    mapped = torch.func.vmap(torch.func.grad(total))(mu)
+    # d/db of 2ab / (a + b), for four toes
+    torch.testing.assert_close(mapped, 4 * 2 * 0.5**2 / (0.5 + mu) ** 2)
+
+
 def test_values_for_each_world():
     world = toes_on_ground(friction=torch.linspace(0.1, 0.5, 5, dtype=F64))
     world.robots["dog"].set_link_param("chassis", "mass", torch.linspace(10, 14, 5))

@@ -1,0 +1,313 @@
+"""Teach the Laikago to leap, by the gradient of a simulation with contact.
+
+The robot stands on the ground, driven by position servos. Their targets over time are straight lines between knots,
+and start close to standing still. What is asked for is two moments: half way through, the base is at a given height; at
+the end, the robot stands at rest at a given distance. Everything between, the crouch, the push, the flight and the
+landing, comes from back-propagation through all steps. Several starts are improved side by side, and the best is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pullback.core.errors import PullbackError
+from pullback.rigid.actuators import PositionServo
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import State
+from pullback.rigid.world import World
+from pullback.robot.load import load
+from pullback.tasks._device import find_device
+from pullback.tasks._interrupt import gentle_interrupt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Tensor = torch.Tensor
+
+TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
+TOE_RADIUS = 0.03
+LEG = (0.2, 0.0, -0.5)
+"""Angles [rad] of a leg that stands: abduction, hip, knee."""
+STANDING_HEIGHT = 0.4835
+"""Height [m] of the base above the ground when the legs have these angles."""
+DT = 2e-3
+KNOTS_PER_SECOND = 20
+LEARNING_RATE = 0.02
+JITTER = 0.02
+"""Spread [rad] of the random knots that the starts differ by."""
+LONGEST_GRADIENT = 1.0
+"""Gradients of landings can be steep; a longer one is shortened to this."""
+AFTERWARDS = 0.5
+"""For how long [s] the robot is then watched standing."""
+
+
+@dataclass
+class Options:
+    """How to teach the Laikago to leap."""
+
+    distance: float = 0.4
+    """How far to leap forward [m]; the robot is about 0.6 m long."""
+    height: float = 0.7
+    """Height of the base half way through [m]; it stands at 0.48."""
+    duration: float = 1.0
+    """Time from standing to standing [s]."""
+    starts: int = 4
+    """Random starts that are improved side by side."""
+    epochs: int = 120
+    """Steps of the optimiser (Adam)."""
+    seed: int = 0
+    """Seed of the random starts."""
+    out: Path = Path("out")
+    """Folder for the picture."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class Leap:
+    """What was learned: targets [rad] (T, 12) of the best start, its motion, and the losses (epochs, starts)."""
+
+    targets: Tensor
+    q: Tensor
+    """Coordinates (T + 1, 19): the leap, then standing."""
+    forces: Tensor
+    """Upward force [N] on each toe, (T, 4)."""
+    clearance: Tensor
+    """Height [m] of the lowest toe above the ground, (T + 1,)."""
+    losses: Tensor
+    apex: tuple[float, float]
+    """Where the base was half way through: x and z [m]."""
+    end: tuple[float, float]
+    """Where the base was at the end: x and z [m]."""
+    interrupted: bool = False
+    picture: Path | None = None
+
+    @property
+    def flight(self) -> float:
+        """For how long [s] all four toes were off the ground."""
+        return DT * int((self.forces.amax(-1) == 0.0).sum())
+
+    @property
+    def upright(self) -> float:
+        """The cosine of the angle between the robot's and the world's vertical after it has stood for a while."""
+        return 1.0 - 2.0 * self.q[-1, 3:5].square().sum().item()
+
+
+def run(options: Options) -> Leap:
+    """Learn the targets, print what the robot does with them, and draw it."""
+    check(options)
+    console = Console()
+    device = find_device(options.device)
+    sim = build().compile(dt=DT, dtype=torch.float64, device=device)
+    steps = round(options.duration / DT)
+    between = interpolation(steps, 1 + round(options.duration * KNOTS_PER_SECOND)).to(device)
+    with console.status("compiling the kernels, once on a machine"):
+        warm_up(sim)
+    knots, losses, interrupted = learn(sim, between, options, console)
+    found = watch(sim, targets_of(knots[None], between)[:, 0], losses, steps)
+    found.interrupted = interrupted
+    report(found, options, console)
+    found.picture = draw(found, options, options.out / "leap.png")
+    console.print(f"picture: {found.picture}")
+    return found
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot be leapt."""
+    for name, least in (("starts", 1), ("epochs", 1), ("duration", 0.2), ("height", 0.1)):
+        if getattr(options, name) < least:
+            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+
+
+def build() -> World:
+    """Return a world with the Laikago standing on its toes."""
+    world, robot = World(), load("laikago", base="floating")
+    world.add(
+        robot,
+        name="dog",
+        position=(0.0, 0.0, STANDING_HEIGHT),
+        q=dict(zip(robot.joint_names[1:], 4 * LEG)),
+        actuators=PositionServo(kp=150.0, kd=3.0, limit=100.0),
+        collision_links=TOES,
+        unsupported_shapes="ignore",
+    )
+    world.add_ground(friction=0.8)
+    return world
+
+
+def interpolation(steps: int, knots: int) -> Tensor:
+    """Return the matrix (steps, knots) that takes values at knots to straight lines between them."""
+    place = torch.arange(steps, dtype=torch.float64)[:, None] * ((knots - 1) / steps)
+    return (1.0 - (place - torch.arange(knots)).abs()).clamp(min=0.0)
+
+
+def warm_up(sim: Sim) -> None:
+    """Step once and back, so that kernels are there before the clock runs."""
+    state = sim.initial_state()
+    controls = torch.zeros(1, 1, sim.nu, dtype=sim.dtype, device=sim.device, requires_grad=True)
+    sim.rollout(state, controls).q.sum().backward()
+
+
+def targets_of(knots: Tensor, between: Tensor) -> Tensor:
+    """Return servo targets [rad] (T, starts, 12) from knots (starts, knots, 6): left and right legs do the same."""
+    legs = torch.einsum("tk,skj->tsj", between, knots) + torch.tensor(2 * LEG).to(knots)
+    front, hind = legs.split(3, -1)
+    return torch.cat([front, front, hind, hind], -1)
+
+
+def loss_of(q: Tensor, qd: Tensor, options: Options) -> Tensor:
+    """Return how far each start (starts,) is from what is asked for; q (T + 1, starts, 19), qd (T + 1, starts, 18)."""
+    middle = q[q.shape[0] // 2]
+    half_way = (middle[:, 0] - options.distance / 2).square() + (middle[:, 2] - options.height).square()
+    standing = torch.tensor([options.distance, 0.0, STANDING_HEIGHT]).to(q)
+    landing = (q[-1, :, :3] - standing).square().sum(-1)
+    pose = (q[-1, :, 7:] - torch.tensor(4 * LEG).to(q)).square().sum(-1)
+    rest = qd[-1].square().sum(-1)
+    tilt = q[:, :, 3:6].square().sum(-1).mean(0)
+    return 30.0 * half_way + 10.0 * landing + pose + 0.01 * rest + 5.0 * tilt
+
+
+def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> tuple[Tensor, Tensor, bool]:
+    """Descend with Adam; return the best knots (knots, 6), the losses (epochs, starts), and whether it was stopped."""
+    generator = torch.Generator().manual_seed(options.seed)
+    start = torch.randn(options.starts, between.shape[1], 6, dtype=torch.float64, generator=generator)
+    knots = (JITTER * start).to(sim.device).requires_grad_()
+    state = sim.initial_state(batch=options.starts)
+    optimizer = torch.optim.Adam([knots], lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
+    best, best_loss = knots.detach()[0], float("inf")
+    history: list[Tensor] = []
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("best loss {task.fields[loss]:.3f}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
+        bar = progress.add_task("learning to leap", total=options.epochs, loss=float("nan"))
+        while len(history) < options.epochs and not stop:
+            optimizer.zero_grad()
+            motion = sim.rollout(state, targets_of(knots, between))
+            losses = loss_of(motion.q, motion.qd, options)
+            losses.sum().backward()
+            history.append(losses.detach().cpu())
+            # keep the best before the step changes it
+            if losses.min().item() < best_loss:
+                best, best_loss = knots.detach()[losses.argmin()].clone(), losses.min().item()
+            assert knots.grad is not None
+            knots.grad *= (LONGEST_GRADIENT / knots.grad.flatten(1).norm(dim=1)).clamp(max=1.0)[:, None, None]
+            optimizer.step()
+            schedule.step()
+            progress.update(bar, advance=1, loss=best_loss)
+    if stop:
+        console.print(f"[yellow]stopped after {len(history)} epochs; this is what was reached[/]")
+    return best, torch.stack(history), bool(stop)
+
+
+@torch.no_grad()
+def watch(sim: Sim, targets: Tensor, losses: Tensor, steps: int) -> Leap:
+    """Run the best targets once more, let the robot stand for a while, and look at its toes."""
+    stand = torch.tensor(4 * LEG).to(targets).expand(round(AFTERWARDS / DT), -1)
+    targets = torch.cat([targets, stand])
+    motion = sim.rollout(sim.initial_state(), targets[:, None], check=True)
+    q, qd = motion.q[:, 0], motion.qd[:, 0]
+    # one world for each moment: the contact forces of the whole motion in one call
+    forces = torch.zeros(len(targets), len(TOES))
+    for moment, contacts in enumerate(sim.contacts(State(q[:-1], qd[:-1]), targets)):
+        for contact in contacts:
+            forces[moment, TOES.index(contact.shapes[0].split("/")[1])] += contact.force[2]
+    links = sim.world.robots["dog"].to(q).compute_forward_kinematics_all_links(q)
+    toes = torch.stack([links[toe][0][:, 2] for toe in TOES], -1)
+    apex, end = q[steps // 2], q[steps]
+    return Leap(
+        targets.cpu(),
+        q.cpu(),
+        forces,
+        (toes.amin(-1) - TOE_RADIUS).cpu(),
+        losses,
+        (apex[0].item(), apex[2].item()),
+        (end[0].item(), end[2].item()),
+    )
+
+
+def report(found: Leap, options: Options, console: Console) -> None:
+    """Print what was asked for beside what happens, and what the ground had to bear."""
+    table = Table(title=f"the best of {options.starts} starts after {len(found.losses)} epochs")
+    for header in ("", "asked for", "reached"):
+        table.add_column(header, justify="left" if not header else "right")
+    (x, z), end = found.apex, found.end
+    table.add_row(
+        "base half way: x, height in m", f"{options.distance / 2:.2f}, {options.height:.2f}", f"{x:.3f}, {z:.3f}"
+    )
+    table.add_row(
+        "base at the end: x, height in m",
+        f"{options.distance:.2f}, {STANDING_HEIGHT:.2f}",
+        f"{end[0]:.3f}, {end[1]:.3f}",
+    )
+    table.add_row("all toes off the ground, in s", "", f"{found.flight:.2f}")
+    table.add_row("lowest toe at its highest, in m", "", f"{found.clearance.max().item():.2f}")
+    table.add_row("largest force on one toe, in N", "", f"{found.forces.max().item():.0f}")
+    console.print(table)
+    first, best = found.losses[0].min().item(), found.losses.min().item()
+    console.print(f"loss: {first:.3f} at the start, {best:.3f} at its best")
+    if found.upright < 0.9:
+        console.print("[yellow]it fell over: ask for less, or try another --seed or more --epochs[/]")
+
+
+def draw(found: Leap, options: Options, path: Path) -> Path:
+    """Draw the robot at several moments, the path of its base, the forces on its toes, and the losses; return the path."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14.0, 6.5), layout="constrained")
+    axes = figure.subplot_mosaic([["film"] * 3, ["path", "forces", "loss"]], height_ratios=(1.0, 1.8))
+    draw_film(axes["film"], found, options)
+
+    axes["path"].plot(found.q[:, 0], found.q[:, 2], color="tab:blue")
+    half_way, end = (options.distance / 2, options.height), (options.distance, STANDING_HEIGHT)
+    axes["path"].plot(*half_way, "o", color="tab:red", fillstyle="none", label="asked for half way")
+    axes["path"].plot(*end, "s", color="tab:red", fillstyle="none", label="asked for at the end")
+    axes["path"].plot(*found.apex, ".", color="tab:blue", label="reached half way")
+    axes["path"].plot(*found.end, "x", color="tab:blue", label="reached at the end")
+    axes["path"].set(title="path of the base", xlabel="x [m]", ylabel="height [m]")
+
+    time = DT * torch.arange(len(found.forces))
+    for legs, forces in zip(("front legs", "hind legs"), found.forces.unflatten(-1, (2, 2)).sum(-1).T):
+        axes["forces"].plot(time, forces, label=legs, linewidth=1.0)
+    axes["forces"].axvspan(options.duration, time[-1].item(), color="tab:green", alpha=0.1, label="standing afterwards")
+    axes["forces"].set(title="what the ground pushes with", xlabel="time [s]", ylabel="upward force [N]")
+
+    losses, best = found.losses.numpy(), int(found.losses.amin(0).argmin())
+    axes["loss"].semilogy(losses, color="lightgray")
+    axes["loss"].semilogy(losses[:, best], color="tab:blue", label="the start that is kept")
+    axes["loss"].set(title="loss of each start", xlabel="epoch", ylabel="loss")
+    for name in ("path", "forces", "loss"):
+        axes[name].legend(fontsize=8)
+        axes[name].grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def draw_film(axis: Axes, found: Leap, options: Options) -> None:
+    """Draw the robot's right side as sticks, at moments that follow one another to the right."""
+    robot = load("laikago", base="floating", dtype=torch.float64)
+    with torch.no_grad():
+        links = {name: pose[0] for name, pose in robot.compute_forward_kinematics_all_links(found.q).items()}
+    moments = torch.linspace(0, round(options.duration / DT), 11).round().long().tolist()
+    for picture, moment in enumerate(moments):
+        shift = 0.9 * picture
+
+        def sticks(names: list[str], width: float, moment: int = moment, shift: float = shift) -> None:
+            points = torch.stack([links[name][moment] for name in names])
+            axis.plot(points[:, 0] + shift, points[:, 2], color="black", linewidth=width, solid_capstyle="round")
+
+        sticks(["FR_upper_leg", "RR_upper_leg"], 4.0)
+        for leg in ("FR", "RR"):
+            sticks([f"{leg}_upper_leg", f"{leg}_lower_leg", f"toe{leg}"], 1.5)
+        axis.text(shift, -0.12, f"{DT * moment:.2g} s", ha="center", fontsize=8)
+    axis.axhline(0.0, color="saddlebrown")
+    axis.set(title=f"a leap of {options.distance:g} m, seen from the side", aspect="equal", ylim=(-0.2, None))
+    axis.axis("off")
