@@ -171,8 +171,10 @@ def controls(values: Values, tree: Tree, steps: int, seed: int, press: float = 0
 
 
 def tip_velocity(tree: Tree, values: Values, *velocity: float) -> Tensor:
-    """Return velocities that move the tip with a velocity [m/s]."""
-    linear, _ = robot_of(tree, {}, torch.float64).compute_endeffector_jacobian(values["q"], "tip")
+    """Return velocities that move the lowest point of the tip's sphere with a velocity [m/s]."""
+    linear, angular = robot_of(tree, {}, torch.float64).compute_endeffector_jacobian(values["q"], "tip")
+    arm = torch.from_numpy(tip_centre(tree, values) - tip_pose(tree, values)[0]) - tensor(0.0, 0.0, TIP)
+    linear = linear + torch.linalg.cross(angular, arm[:, None].expand_as(angular), dim=0)
     return torch.linalg.pinv(linear) @ tensor(*velocity)
 
 
@@ -261,11 +263,11 @@ def on_itself() -> Case:
 def on_another() -> Case:
     """Return an arm whose tip lies on that of a gantry."""
     arm, gantry, steps = mechanism("revolute"), mechanism("prismatic"), 100
-    values = solid(start(arm, 0.0, 5), arm, 0.6)
+    values = solid(start(arm, 0.0, 5), arm, 1.0)
     other = start(gantry, 0.0, 5)
-    below = tip_centre(arm, values) - (2 * TIP - DEPTH) * np.array([0.28, 0.0, 0.96])
+    below = tip_centre(arm, values) - (2 * TIP - DEPTH) * np.array([0.1, 0.0, 0.994987])
     position = below - tip_centre(gantry, other)
-    targets = torch.cat([controls(values, arm, steps, 6, press=20.0)["u"], controls(other, gantry, steps, 8)["u"]], 1)
+    targets = torch.cat([controls(values, arm, steps, 6, press=20.0)["u"], controls(other, gantry, steps, 8, press=-35.0)["u"]], 1)
     for name in ("q", "qd", "kp", "kd", "limit"):
         values[name] = torch.cat([values[name], other[name]])
     values["limit"] = torch.full_like(values["limit"], 300.0)
@@ -302,9 +304,9 @@ def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane
     q[3:] = torch.from_numpy(quaternion_product(yaw, LYING) if shape == "capsule" else yaw)
     q[:3] = tensor(0.013, 0.007, top + HEIGHT[shape] + gap)
     if on in ("sphere", "capsule") and shape == "sphere":
-        # to one side of the top
-        q[1:3] = (top + HEIGHT[shape] + gap) * tensor(0.28, 0.96)
-        q[0] = 0.0
+        # on one side of the top, moving along it
+        q[:3] = (top + HEIGHT[shape] + gap) * tensor(0.0, 0.28, 0.96)
+        q[3:], qd = tensor(0.0, 0.0, 0.0, 1.0), tensor(0.3, -0.2, 0.4, 0.5, 0.0, 0.0)
     values = {"q": q, "qd": qd, "gravity": tensor(0.1, -0.2, -9.81), "friction": tensor(mu)}
     values |= {
         "mass": tensor(1.3),
@@ -339,7 +341,7 @@ def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane
 
     name = f"{mode}: {shape} on {on}" if shape != "sphere" or on != "plane" else mode
     several = shape == "box" and on in ("plane", "box")
-    return Case("free", name, values, make, steps, 1e-3, 1e-4, holds, 0.05 if several else 1e-6)
+    return Case("free", name, values, make, steps, 1e-3, 1e-4, holds, 0.2 if several else 1e-6)
 
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -58,7 +58,6 @@ class ContactSettings:
     iterations: int
     cone: int
     unrolled: int
-    warm_start: int
 
 
 @wp.func

@@ -21,9 +21,11 @@ def kernels(real: type):
     rows = wp.constant(REPORT_ROWS)
 
     @wp.kernel(module=kernel_module("rollout", real))
-    def forward(job: Job, q: a, qd: a, controls: a, parameters: a, report: a, scratch: a):
+    def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
+        for r in range(job.nimpulse):
+            scratch[place.impulses + r, w] = impulses[r, w]
         for r in range(job.scene.nq):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):

@@ -43,6 +43,7 @@ class ScratchRows:
 
     q: int
     qd: int
+    impulses: int
     poses: int
     dynamics: int
     L: int
@@ -59,8 +60,11 @@ class ScratchRows:
     # the adjoint's
     adj_q: int
     adj_qd: int
+    adj_impulses: int
     next_adj_q: int
     next_adj_qd: int
+    next_adj_impulses: int
+    start_lam: int
     moved: int
     gamma: int
     nu: int
@@ -107,13 +111,23 @@ def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tup
 
 
 def scratch_rows(
-    *, nbody: int, nq: int, nv: int, contacts: int, scalars: int, sweeps: int, unrolled: bool, slots: int
+    *,
+    nbody: int,
+    nq: int,
+    nv: int,
+    impulses: int,
+    contacts: int,
+    scalars: int,
+    sweeps: int,
+    unrolled: bool,
+    slots: int,
 ) -> tuple[ScratchRows, int, int]:
     """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
     m = 3 * contacts + scalars
     sizes = {
         "q": nq,
         "qd": nv,
+        "impulses": impulses,
         "poses": int(POSE_ROWS) * nbody,
         "dynamics": int(DYNAMICS_ROWS) * nbody,
         "L": nv * nv,
@@ -132,8 +146,11 @@ def scratch_rows(
     sizes |= {
         "adj_q": nq,
         "adj_qd": nv,
+        "adj_impulses": impulses,
         "next_adj_q": nq,
         "next_adj_qd": nv,
+        "next_adj_impulses": impulses,
+        "start_lam": m,
         "moved": nv,
         "gamma": nv,
         "nu": nv,
@@ -158,7 +175,7 @@ def scratch_rows(
         "wrench": 6 * nbody,
         "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,
         "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
-        "slots": slots * (nq + nv),
+        "slots": slots * (nq + nv + impulses),
     }
     rows = ScratchRows()
     total = _place(rows, sizes)

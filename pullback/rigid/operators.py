@@ -14,12 +14,13 @@ from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.layout import parameter_rows, scratch_rows
 from pullback.rigid.step_kernels import Job
+from pullback.rigid.warm_kernels import IMPULSE_ROWS
 from pullback.rigid.world import PGS
 from pullback.robot import momentum_kernels
 from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule
 
-INPUTS = ("q", "qd", "controls", "parameters")
+INPUTS = ("q", "qd", "impulses", "controls", "parameters")
 ROLLOUT = Operator("the rollout", INPUTS, rollout_kernels.kernels, checked=False)
 CONTACTS = Operator("contacts", INPUTS, contact_kernels.kernels, checked=False)
 
@@ -38,6 +39,8 @@ class WorldPrograms:
         self.contact = contact
         self.dt = dt / substeps
         self.substeps = substeps
+        scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
+        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
@@ -52,12 +55,14 @@ class WorldPrograms:
     def _rollout(self, steps: int, schedule: Schedule) -> Program:
         plan = self.plan(steps, schedule)
         states = len(plan.kept)
-        rows = (states * self.arrays.nq, states * self.arrays.nv, rollout_kernels.STATUS_ROWS)
-        return self._bind(ROLLOUT, rows, plan)
+        return self._bind(ROLLOUT, self._state_rows(states), plan)
 
     def _step(self) -> Program:
-        rows = (self.arrays.nq, self.arrays.nv, rollout_kernels.STATUS_ROWS)
-        return self._bind(ROLLOUT, rows, self.plan(1, Every(1)), skipped=1)
+        return self._bind(ROLLOUT, self._state_rows(1), self.plan(1, Every(1)), skipped=1)
+
+    def _state_rows(self, states: int) -> tuple[int, ...]:
+        a = self.arrays
+        return states * a.nq, states * a.nv, states * self.nimpulse, rollout_kernels.STATUS_ROWS
 
     def _contacts(self) -> Program:
         return self._bind(CONTACTS, (1 + contact_kernels.REPORT_ROWS * self.arrays.max_contacts,), Every(1).plan(1))
@@ -79,6 +84,7 @@ class WorldPrograms:
             nbody=arrays.nbody,
             nq=arrays.nq,
             nv=arrays.nv,
+            impulses=self.nimpulse,
             contacts=arrays.max_contacts,
             scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
             sweeps=contact.iterations,
@@ -91,7 +97,7 @@ class WorldPrograms:
             job.scene = make_scene(arrays, device)
             job.settings = self._settings()
             job.parameters, job.scratch = parameters, place
-            job.skipped = skipped
+            job.nimpulse, job.skipped = self.nimpulse, skipped
             job.steps, job.substeps = int(plan.kept[-1]), self.substeps
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
@@ -109,7 +115,6 @@ class WorldPrograms:
             setattr(settings, name, getattr(contact, name))
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
-        settings.warm_start = int(contact.warm_start)
         return settings
 
 

@@ -31,21 +31,60 @@ def copy_rows(source: wp.array2d(dtype=Any), start: int, count: int, w: int, to:
 
 
 @wp.func
-def add_kept_cotangent(
-    job: Job, k: int, adj_q_out: wp.array2d(dtype=Any), adj_qd_out: wp.array2d(dtype=Any), w: int,
+def copy_state(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), impulses: wp.array2d(dtype=Any), k: int, w: int,
     scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Make the k-th state of the arrays the current one."""
+    nq = job.scene.nq
+    nv = job.scene.topology.nv
+    copy_rows(q, k * nq, nq, w, scratch, job.scratch.q)
+    copy_rows(qd, k * nv, nv, w, scratch, job.scratch.qd)
+    copy_rows(impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.impulses)
+
+
+@wp.func
+def keep_state(
+    job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any),
+    q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), impulses: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the current state as the k-th of the arrays."""
+    nq = job.scene.nq
+    nv = job.scene.topology.nv
+    copy_rows(scratch, job.scratch.q, nq, w, q, k * nq)
+    copy_rows(scratch, job.scratch.qd, nv, w, qd, k * nv)
+    copy_rows(scratch, job.scratch.impulses, job.nimpulse, w, impulses, k * job.nimpulse)
+
+
+@wp.func
+def add_cotangents(
+    adj: wp.array2d(dtype=Any), start: int, count: int, w: int, scratch: wp.array2d(dtype=Any), row: int
+):
+    """Add rows of an array, if it is there, to rows of scratch."""
+    if adj:
+        for r in range(count):
+            scratch[row + r, w] = scratch[row + r, w] + adj[start + r, w]
+
+
+@wp.func
+def add_kept_cotangent(
+    job: Job, k: int, adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_impulses: wp.array2d(dtype=Any),
+    w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add the cotangents of the k-th state returned to those of the state in scratch."""
     nq = job.scene.nq
     nv = job.scene.topology.nv
-    if adj_q_out:
-        for r in range(nq):
-            row = job.scratch.next_adj_q + r
-            scratch[row, w] = scratch[row, w] + adj_q_out[k * nq + r, w]
-    if adj_qd_out:
-        for r in range(nv):
-            row = job.scratch.next_adj_qd + r
-            scratch[row, w] = scratch[row, w] + adj_qd_out[k * nv + r, w]
+    add_cotangents(adj_q, k * nq, nq, w, scratch, job.scratch.next_adj_q)
+    add_cotangents(adj_qd, k * nv, nv, w, scratch, job.scratch.next_adj_qd)
+    add_cotangents(adj_impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.next_adj_impulses)
+
+
+@wp.func
+def add_result(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int, adj: wp.array2d(dtype=Any)):
+    """Add rows of scratch to an array, if it is asked for."""
+    if adj:
+        for r in range(count):
+            adj[r, w] = adj[r, w] + scratch[row + r, w]
 
 
 @cache
@@ -56,17 +95,14 @@ def kernels(real: type):
 
     @wp.kernel(module=kernel_module("rollout", real))
     def forward(
-        job: Job, q0: a, qd0: a, controls: a, parameters: a, q_out: a, qd_out: a, status: a, scratch: a,
+        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
+        q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,
     ):  # fmt: skip
         w = wp.tid()
-        nq = job.scene.nq
-        nv = job.scene.topology.nv
         place = job.scratch
-        copy_rows(q0, 0, nq, w, scratch, place.q)
-        copy_rows(qd0, 0, nv, w, scratch, place.qd)
+        copy_state(job, q0, qd0, impulses0, 0, w, scratch)
         if job.skipped == 0:
-            copy_rows(q0, 0, nq, w, q_out, 0)
-            copy_rows(qd0, 0, nv, w, qd_out, 0)
+            keep_state(job, 0, w, scratch, q_out, qd_out, impulses_out)
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
@@ -79,16 +115,13 @@ def kernels(real: type):
                 if raised & ~NOT_CONVERGED != 0 and first < 0:
                     first = t
                 flags = flags | raised
+                if raised & NOT_FINITE != 0:
+                    for r in range(job.scene.nq):
+                        scratch[place.q + r, w] = nan
+                    for r in range(job.scene.topology.nv):
+                        scratch[place.qd + r, w] = nan
             if job.kept[kept] == t + 1:
-                out = kept - job.skipped
-                if flags & NOT_FINITE == 0:
-                    copy_rows(scratch, place.q, nq, w, q_out, out * nq)
-                    copy_rows(scratch, place.qd, nv, w, qd_out, out * nv)
-                else:
-                    for r in range(nq):
-                        q_out[out * nq + r, w] = nan
-                    for r in range(nv):
-                        qd_out[out * nv + r, w] = nan
+                keep_state(job, kept - job.skipped, w, scratch, q_out, qd_out, impulses_out)
                 kept += 1
         status[0, w] = real(flags)
         status[1, w] = real(first)
@@ -96,39 +129,34 @@ def kernels(real: type):
 
     @wp.kernel(module=kernel_module("rollout_vjp", real))
     def vjp(
-        job: Job, q0: a, qd0: a, controls: a, parameters: a, q_out: a, qd_out: a, status: a,
-        adj_q_out: a, adj_qd_out: a, adj_status: a,
-        adj_q0: a, adj_qd0: a, adj_controls: a, adj_parameters: a, scratch: a, nowhere: a,
+        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
+        q_out: a, qd_out: a, impulses_out: a, status: a,
+        adj_q_out: a, adj_qd_out: a, adj_impulses_out: a, adj_status: a,
+        adj_q0: a, adj_qd0: a, adj_impulses0: a, adj_controls: a, adj_parameters: a, scratch: a, nowhere: a,
     ):  # fmt: skip
         w = wp.tid()
+        place = job.scratch
         nq = job.scene.nq
         nv = job.scene.topology.nv
-        place = job.scratch
-        for r in range(nq):
+        ni = job.nimpulse
+        for r in range(nq + nv + ni):
             scratch[place.next_adj_q + r, w] = real(0.0)
-        for r in range(nv):
-            scratch[place.next_adj_qd + r, w] = real(0.0)
         kept = int(job.nkept - 1)
         for k in range(job.nactions):
             op = job.actions[3 * k]
             t = job.actions[3 * k + 1]
             slot = job.actions[3 * k + 2]
             control = (t // job.substeps) * job.scene.nu
-            here = place.slots + (slot - job.nkept) * (nq + nv)
+            here = place.slots + (slot - job.nkept) * (nq + nv + ni)
             if op == _RESTORE:
-                out = slot - job.skipped
                 if slot == 0:
-                    copy_rows(q0, 0, nq, w, scratch, place.q)
-                    copy_rows(qd0, 0, nv, w, scratch, place.qd)
+                    copy_state(job, q0, qd0, impulses0, 0, w, scratch)
                 elif slot < job.nkept:
-                    copy_rows(q_out, out * nq, nq, w, scratch, place.q)
-                    copy_rows(qd_out, out * nv, nv, w, scratch, place.qd)
+                    copy_state(job, q_out, qd_out, impulses_out, slot - job.skipped, w, scratch)
                 else:
-                    copy_rows(scratch, here, nq, w, scratch, place.q)
-                    copy_rows(scratch, here + nq, nv, w, scratch, place.qd)
+                    copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
             elif op == _SAVE:
-                copy_rows(scratch, place.q, nq, w, scratch, here)
-                copy_rows(scratch, place.qd, nv, w, scratch, here + nq)
+                copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
             else:
                 u = rows_from(controls, control)
                 found, ns = contact_problem(job, u, parameters, w, scratch)
@@ -137,25 +165,23 @@ def kernels(real: type):
                     write_problem(job, nc, ns, w, scratch)
                 sweeps = wp.abs(resolve(job, nc, ns, w, scratch))
                 if op == _ADVANCE:
-                    move(job, nc, w, scratch)
+                    move(job, nc, ns, w, scratch)
                 else:
                     if kept >= 0:
                         if job.kept[kept] == t + 1:
-                            add_kept_cotangent(job, kept - job.skipped, adj_q_out, adj_qd_out, w, scratch)
+                            add_kept_cotangent(
+                                job, kept - job.skipped, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch
+                            )
                             kept -= 1
                     step_vjp(
                         job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters, scratch,
                         nowhere,
                     )  # fmt: skip
-                    copy_rows(scratch, place.adj_q, nq, w, scratch, place.next_adj_q)
-                    copy_rows(scratch, place.adj_qd, nv, w, scratch, place.next_adj_qd)
+                    copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
         if job.skipped == 0:
-            add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, w, scratch)
-        if adj_q0:
-            for r in range(nq):
-                adj_q0[r, w] = adj_q0[r, w] + scratch[place.next_adj_q + r, w]
-        if adj_qd0:
-            for r in range(nv):
-                adj_qd0[r, w] = adj_qd0[r, w] + scratch[place.next_adj_qd + r, w]
+            add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch)
+        add_result(scratch, place.next_adj_q, nq, w, adj_q0)
+        add_result(scratch, place.next_adj_qd, nv, w, adj_qd0)
+        add_result(scratch, place.next_adj_impulses, ni, w, adj_impulses0)
 
     return forward, vjp

@@ -84,19 +84,24 @@ class Sim:
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
-        state = State(self._initial[None], self._like.new_zeros(1, self.nv))
+        state = self._at_rest(1)
         deep = [c for c in self.contacts(state)[0] if c.gap < -DEEP]
         if deep:
             told = ", ".join(f"{c.shapes[0]} and {c.shapes[1]} by {-1e3 * c.gap:.3g} mm" for c in deep)
             warnings.warn(f"the world starts with shapes that overlap: {told}", stacklevel=2)
-        return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv))
+        return self._at_rest(batch)
+
+    def _at_rest(self, batch: int) -> State:
+        impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
+        return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
 
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu)."""
         q, qd = self._check_state(state)
         controls = self._no_controls(1, q) if u is None else self._check_controls(u, len(q))
-        q_next, qd_next, _ = self._programs.step().outputs(q, qd, controls, self.parameters.packed())
-        return State(q_next, qd_next)
+        given = (q, qd, state.impulses, controls, self.parameters.packed())
+        q_next, qd_next, impulses, _ = self._programs.step().outputs(*given)
+        return State(q_next, qd_next, impulses if self._programs.nimpulse else None)
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
@@ -116,18 +121,23 @@ class Sim:
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
         program = self._programs.rollout(steps, schedule)
-        q_out, qd_out, status = program.outputs(q, qd, flat, self.parameters.packed())
-        worlds = q_out.shape[0]
+        q_out, qd_out, impulses, status = program.outputs(q, qd, state.impulses, flat, self.parameters.packed())
         kept = self._programs.plan(steps, schedule).kept // self.substeps
         trajectory = Trajectory(
-            q_out.view(worlds, len(kept), self.nq).transpose(0, 1),
-            qd_out.view(worlds, len(kept), self.nv).transpose(0, 1),
+            self._unfold(q_out, len(kept), self.nq),
+            self._unfold(qd_out, len(kept), self.nv),
             status=Status(status.detach(), self.substeps),
             steps=tuple(kept.tolist()),
+            impulses=self._unfold(impulses, len(kept), self._programs.nimpulse) if self._programs.nimpulse else None,
         )
         if check:
             trajectory.status.check()
         return trajectory
+
+    @staticmethod
+    def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
+        """Return (B, states * rows) as (states, B, rows)."""
+        return flat.view(flat.shape[0], states, rows).transpose(0, 1)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -136,7 +146,8 @@ class Sim:
         q, qd = self._check_state(state)
         controls = self._no_controls(1, q) if u is None else self._check_controls(u, len(q))
         with torch.no_grad():
-            (report,) = self._programs.contacts().run((q, qd, controls, self.parameters.packed().detach()))
+            given = (q, qd, state.impulses, controls, self.parameters.packed())
+            (report,) = self._programs.contacts().run(given)
         worlds = []
         for found, *rows in report.tolist():
             if found > self.arrays.max_contacts:
@@ -170,6 +181,13 @@ class Sim:
             raise PullbackError(
                 f"the state has q {tuple(q.shape)} and qd {tuple(qd.shape)}; expected (B, {self.nq}) and (B, {self.nv}), "
                 f"as sim.initial_state(batch=B) gives"
+            )
+        rows = self._programs.nimpulse
+        if (state.impulses is None) != (rows == 0) or (rows and state.impulses.shape != (len(q), rows)):  # pyright: ignore
+            raise PullbackError(
+                f"the state has impulses {None if state.impulses is None else tuple(state.impulses.shape)}, the solver "
+                f"{'starts warm: expected ' + str((len(q), rows)) if rows else 'does not start warm: expected None'}; "
+                f"start from sim.initial_state() of this simulation"
             )
         for name, x in (("q", q), ("qd", qd)):
             self._check_type(name, x)

@@ -95,7 +95,7 @@ class Trajectory:
     steps: tuple[int, ...] = field(default=())
     """Before which step each state is; all of 0 to T unless fewer are kept."""
     impulses: Tensor | None = None
-    """The contact impulses after the last step, where a warm start keeps them."""
+    """The contact impulses of each state (T+1, B, n), where a warm start keeps them."""
 
     def __len__(self) -> int:
         """Return the number of states, T + 1."""
@@ -103,8 +103,7 @@ class Trajectory:
 
     def __getitem__(self, t: int) -> State:
         """Return the state before step t; -1 is the last one, from which a rollout can go on."""
-        last = t in (-1, len(self) - 1)
-        return State(self.q[t], self.qd[t], self.impulses if last else None)
+        return State(self.q[t], self.qd[t], None if self.impulses is None else self.impulses[t])
 
     def detach(self) -> Trajectory:
         """Return the same trajectory, cut off from the computation that led to it."""

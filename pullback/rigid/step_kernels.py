@@ -23,6 +23,7 @@ from pullback.rigid.constraint_kernels import (
     FRACTION,
     ContactSettings,
     add_rows,
+    add_scalar_row,
     contact_block,
     contact_rows,
     scalar_rows,
@@ -38,6 +39,7 @@ from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate,
 from pullback.rigid.layout import ParameterRows, ScratchRows
 from pullback.rigid.scene import Scene
 from pullback.rigid.solvers.pgs_kernels import solve
+from pullback.rigid.warm_kernels import load_impulses, store_impulses
 from pullback.spatial.arrays import load3, rows_from
 
 OK = wp.constant(0)
@@ -56,6 +58,7 @@ class Job:
     scratch: ScratchRows
     steps: int
     substeps: int
+    nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned
     nkept: int
     kept: wp.array(dtype=wp.int32)
@@ -120,15 +123,26 @@ def contact_problem(
 
 @wp.func
 def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Solve for the impulses from zero and move s by them, eq. (3); return the sweeps, negative if all were used."""
+    """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if all were used."""
     place = job.scratch
+    contacts = rows_from(scratch, place.contacts)
+    scalars = rows_from(scratch, place.scalars)
+    Y = rows_from(scratch, place.Y)
+    Y_scalar = rows_from(scratch, place.Y_scalar)
     lam = rows_from(scratch, place.lam)
-    for r in range(3 * ncontact + nscalar):
-        lam[r, w] = scratch.dtype(0.0)
+    s = rows_from(scratch, place.s)
+    if job.nimpulse > 0:
+        load_impulses(job.scene, ncontact, nscalar, contacts, scalars, rows_from(scratch, place.impulses), w, lam)
+        for c in range(ncontact):
+            add_rows(job.scene, contacts, c, Y, load3(lam, 3 * c, w), w, s)
+        for k in range(nscalar):
+            add_scalar_row(job.scene, scalars, k, Y_scalar, lam[3 * ncontact + k, w], w, s)
+    else:
+        for r in range(3 * ncontact + nscalar):
+            lam[r, w] = scratch.dtype(0.0)
     return solve(
-        job.scene, job.settings, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.blocks),
-        rows_from(scratch, place.Y), rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar), w,
-        lam, rows_from(scratch, place.s),
+        job.scene, job.settings, ncontact, nscalar, contacts, rows_from(scratch, place.blocks), Y, scalars, Y_scalar, w,
+        lam, s,
     )  # fmt: skip
 
 
@@ -155,7 +169,7 @@ def impact_shift(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any)
 
 
 @wp.func
-def move(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any)):
+def move(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the state in scratch by the one after the step, eqs. (4) and (5); tell whether it is finite."""
     scene = job.scene
     place = job.scratch
@@ -175,6 +189,11 @@ def move(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any)):
             s[v, w] = velocity - shift[v, w]
     integrate(scene, dt, s, w, q)
     turn_axes(scene, dt, s, w, qd)
+    if job.nimpulse > 0:
+        store_impulses(
+            scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+            rows_from(scratch, place.lam), w, rows_from(scratch, place.impulses),
+        )  # fmt: skip
     return wp.isfinite(total)
 
 
@@ -188,6 +207,6 @@ def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), 
         status = status | OVERFLOW
     if resolve(job, ncontact, nscalar, w, scratch) < 0:
         status = status | NOT_CONVERGED
-    if not move(job, ncontact, w, scratch):
+    if not move(job, ncontact, nscalar, w, scratch):
         status = status | NOT_FINITE
     return status

@@ -61,6 +61,7 @@ from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
 from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
 from pullback.rigid.step_kernels import Job, impact_shift
+from pullback.rigid.warm_kernels import add_store_impulses_vjp, load_impulses, load_impulses_vjp
 from pullback.robot.crba_kernels import mass_product_vjp
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.robot.topology import ARMATURE, DOF_ROWS
@@ -276,9 +277,14 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.arra
     adj_upper = rows_from(scratch, place.adj_upper)
     work = rows_from(scratch, place.solver)
     if job.settings.unrolled:
-        start = rows_from(scratch, place.alpha)
+        start = rows_from(scratch, place.start_lam)
         for r in range(3 * nc + ns):
             start[r, w] = scratch.dtype(0.0)
+        if job.nimpulse > 0:
+            load_impulses(
+                job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+                rows_from(scratch, place.impulses), w, start,
+            )  # fmt: skip
         unrolled_vjp(
             nc, ns, job.settings.cone, sweeps, A, b, mu, lower, upper, start, adj_lam, w,
             rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
@@ -434,7 +440,17 @@ def step_vjp(
             if fraction > zero:
                 asked = row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w)
                 store(adj_lam, 3 * c, w, load3(adj_lam, 3 * c, w) - fraction * asked)
+    if job.nimpulse > 0:
+        next_adj = rows_from(scratch, place.next_adj_impulses)
+        add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
     solver_vjp(job, nc, ns, sweeps, w, scratch)
+    for r in range(job.nimpulse):
+        scratch[place.adj_impulses + r, w] = zero
+    if job.settings.unrolled and job.nimpulse > 0:
+        load_impulses_vjp(
+            scene, nc, ns, contacts, rows_from(scratch, place.scalars), rows_from(scratch, place.impulses),
+            rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
+        )  # fmt: skip
     add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
     for v in range(nv):
         nu[v, w] = gamma[v, w]

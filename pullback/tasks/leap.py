@@ -258,7 +258,7 @@ def report(found: Leap, options: Options, console: Console) -> None:
 
 
 def draw(found: Leap, options: Options, path: Path) -> Path:
-    """Draw the robot at several moments, the path of its base, the forces on its toes, and the losses; return the path."""
+    """Draw the robot at several moments, the path of its base, the forces on it, and the losses; return the file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14.0, 6.5), layout="constrained")

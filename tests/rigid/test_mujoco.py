@@ -14,6 +14,7 @@ import torch
 
 import pullback as pb
 from pullback.description.tree import Joint, Link, Shape
+from pullback.spatial.rotations_torch import rotate
 from tests.rigid.worlds import F64, TOES, load
 
 mujoco = pytest.importorskip("mujoco")
@@ -348,3 +349,40 @@ def test_ant_drops_tilted(ant):
     difference = compare(ant, ant_q(ant, 0.75, TILTED), 0.5, oracle_dt=1e-4)
     assert difference.position < 0.02
     assert difference.angle < 1.5
+
+
+def test_ant_obeys_the_laws_of_contact(ant):
+    """With sweeps enough: no speed into the ground where it pushes, none along it where it sticks, else against it."""
+    world = pb.World(contact=pb.PGS(iterations=2000))
+    world.add_ground(friction=1.0)
+    world.add(ant, q=torch.from_numpy(ant_q(ant, 0.557)), actuators=pb.Torque())
+    sim = world.compile(dt=1e-3, dtype=F64)
+    u = torch.randn(1, 8, dtype=F64, generator=torch.Generator().manual_seed(0))
+    state, sticking, sliding = sim.initial_state(), 0, 0
+    for _ in range(200):
+        after = sim.step(state, u)
+        # the new velocity in the axes before the step
+        qd = after.qd.clone()
+        back = state.q[:, 3:7] * torch.tensor([-1.0, -1.0, -1.0, 1.0], dtype=F64)
+        qd[:, 3:6] = rotate(back, rotate(after.q[:, 3:7], qd[:, 3:6]))
+        for contact in sim.contacts(state, u)[0]:
+            link = contact.shapes[0].split("/")[1]
+            linear, angular = ant.compute_endeffector_jacobian(state.q, link)
+            arm = torch.tensor(contact.point, dtype=F64) - ant.compute_forward_kinematics(state.q, link)[0]
+            turning = (angular @ qd[..., None])[..., 0]
+            velocity = ((linear @ qd[..., None])[..., 0] + torch.linalg.cross(turning, arm))[0].numpy()
+            force = np.array(contact.force)
+            closing = velocity[2] + (1.0 if contact.gap > 0 else 0.1) * contact.gap / sim.dt
+            assert closing > -1e-6
+            if force[2] == 0.0:
+                continue
+            assert abs(closing) < 1e-6
+            if np.linalg.norm(force[:2]) < (1 - 1e-6) * force[2]:
+                sticking += 1
+                assert np.linalg.norm(velocity[:2]) < 1e-6
+            else:
+                sliding += 1
+                expected = -force[2] * velocity[:2] / np.linalg.norm(velocity[:2])
+                np.testing.assert_allclose(force[:2], expected, rtol=0, atol=1e-3 * force[2])
+        state = after
+    assert min(sticking, sliding) > 100
