@@ -9,13 +9,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot doctor clean
+.PHONY: help demo test lint format bench-robot bench-sim conformance doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-base ## find a robot's masses from its motion
-	$(BIN)/pullback run identify-masses
+demo: $(VENV)/.installed-base ## teach a quadruped to leap, by the gradient of a simulation with contact
+	$(BIN)/pullback run leap
 
 test: lint ## run the checks, then every test this machine can run but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -32,6 +32,12 @@ format: $(VENV)/.installed-dev ## format the code, and mend what ruff can mend
 
 bench-robot: $(VENV)/.installed-bench ## measure robot kinematics and dynamics against other engines
 	$(BIN)/python -m bench.robot
+
+bench-sim: $(VENV)/.installed-bench ## measure simulation with contact, its gradient and its memory
+	$(BIN)/python -m bench.sim
+
+conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
+	$(BIN)/python -m bench.conformance
 
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor

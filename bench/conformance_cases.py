@@ -203,7 +203,7 @@ def solid(values: Values, tree: Tree, friction: float, restitution: float | None
     return values | more | ({} if restitution is None else {"restitution": tensor(restitution)})
 
 
-# -- mechanisms in motion -----------------------------------------------------------------------------------------------
+# -- mechanisms in motion --------------------------------------------------------------------------------------------
 
 
 def moving(kind: str, mode: str, bar: float, *, friction: float = 0.0, limit: float | None = None, speed: float = 1.0):
@@ -223,7 +223,9 @@ def moving(kind: str, mode: str, bar: float, *, friction: float = 0.0, limit: fl
     return Case(kind, mode, values, make, steps, 2e-3, bar)
 
 
-def on_ground(kind: str, mode: str, holds: str, *, mu: float, velocity: tuple[float, ...], e: float | None = None) -> Case:
+def on_ground(
+    kind: str, mode: str, holds: str, *, mu: float, velocity: tuple[float, ...], e: float | None = None
+) -> Case:
     """Return a mechanism whose tip touches the ground, or, coming down, is about to."""
     tree = mechanism(kind)
     gap, steps = (-DEPTH, 100) if velocity[2] == 0.0 else (0.0052, 30)
@@ -267,7 +269,9 @@ def on_another() -> Case:
     other = start(gantry, 0.0, 5)
     below = tip_centre(arm, values) - (2 * TIP - DEPTH) * np.array([0.1, 0.0, 0.994987])
     position = below - tip_centre(gantry, other)
-    targets = torch.cat([controls(values, arm, steps, 6, press=20.0)["u"], controls(other, gantry, steps, 8, press=-35.0)["u"]], 1)
+    targets = torch.cat(
+        [controls(values, arm, steps, 6, press=20.0)["u"], controls(other, gantry, steps, 8, press=-35.0)["u"]], 1
+    )
     for name in ("q", "qd", "kp", "kd", "limit"):
         values[name] = torch.cat([values[name], other[name]])
     values["limit"] = torch.full_like(values["limit"], 300.0)
@@ -279,14 +283,16 @@ def on_another() -> Case:
         halves = [{name: x[name][:, k : k + 3] for name in ("kp", "kd", "limit")} for k in (0, 3)]
         links = {"collision_links": ["tip"], "friction": x["friction"]}
         world.add(robot_of(arm, x, dtype), name="arm", actuators=servos(halves[0]), **links)
-        world.add(robot_of(gantry, {}, dtype), name="gantry", position=position, actuators=servos(halves[1]), **links)
+        world.add(
+            robot_of(gantry, {}, dtype), name="gantry", position=position.tolist(), actuators=servos(halves[1]), **links
+        )
         world.set_shape("arm", size=x["size"], position=x["placement"])
         return world
 
     return Case("revolute, prismatic", "robot on robot", values, make, steps, 1e-3, 1e-4, "touching")
 
 
-# -- free bodies ---------------------------------------------------------------------------------------------------------
+# -- free bodies -----------------------------------------------------------------------------------------------------
 
 SIZES = {"sphere": (0.1,), "capsule": (0.06, 0.2), "box": (0.3, 0.2, 0.16)}
 HEIGHT = {"sphere": 0.1, "capsule": 0.06, "box": 0.08}
@@ -369,6 +375,7 @@ def all_cases() -> list[Case]:
         free_body("box", "sticking", "sticking", still, mu=0.5),
         free_body("sphere", "sliding", "sliding", sideways, mu=0.1),
         free_body("sphere", "rolling", "sticking", tensor(2.0, -3.0, 0.0, -0.3, -0.2, 0.0), mu=0.8),
+        free_body("sphere", "exactly touching", "touching", still, mu=0.5, gap=0.0),
         free_body("sphere", "impact", "", down, mu=0.05, gap=0.0054, steps=30),
         free_body("sphere", "impact with restitution", "", down, mu=0.05, gap=0.0054, e=0.7, steps=30),
         free_body("capsule", "sliding", "sliding", tensor(0.0, 0.0, 0.4, 0.1, 0.4, -0.9), mu=0.1),

@@ -1,7 +1,7 @@
 """Push a box to a goal with a ball that does not touch it yet: the controls are found through the contact.
 
-A carriage with two motors, along x and y, carries the ball. It has to come to the box, push it, and stop in time for the
-box to slide to the goal and rest there. The loss sees the box, and how far from it the ball is.
+A carriage with two motors, along x and y, carries the ball. It has to come to the box, push it, and stop in time for
+the box to slide to the goal and rest there. The loss sees the box, and how far from it the ball is.
 """
 
 import tempfile

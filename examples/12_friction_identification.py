@@ -19,7 +19,7 @@ def slide(sim: pb.Sim, worlds: int) -> torch.Tensor:
     return sim.rollout(start, STEPS).q[:, :, 0]
 
 
-def main(epochs: int = 40) -> torch.Tensor:
+def main(epochs: int = 30) -> torch.Tensor:
     """Return the friction found from each guess, (4,)."""
     generator = torch.Generator().manual_seed(0)
     world = pb.World()

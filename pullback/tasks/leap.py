@@ -60,7 +60,7 @@ class Options:
     """Time from standing to standing [s]."""
     starts: int = 4
     """Random starts that are improved side by side."""
-    epochs: int = 120
+    epochs: int = 100
     """Steps of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the random starts."""

@@ -68,3 +68,35 @@ def test_domain_randomization(monkeypatch):
     before, after = module.main()
     assert after < before
     assert torch.isfinite(torch.tensor(after))
+
+
+def test_drop(capsys):
+    # through an impact on four corners; a difference quotient of step 1e-6 is good to 1e-8 or so
+    assert example("08_drop").main() < 1e-7
+    assert "capsule on ground" in capsys.readouterr().out
+
+
+def test_stand():
+    # after two seconds it still creeps a little in its servos
+    share, error = example("09_stand").main()
+    assert share == pytest.approx(1.0, abs=1e-3)
+    assert error < 2e-3
+
+
+def test_push():
+    # a box of 20 cm, 38 cm from its goal
+    assert example("10_push").main() < 0.01
+
+
+def test_slide():
+    # the simulation decelerates in steps, which makes a difference of mu g dt / 2
+    module = example("11_slide")
+    speed, by_hand = module.main()
+    assert speed == pytest.approx(by_hand + module.FRICTION * module.GRAVITY * module.DT / 2, abs=1e-4)
+
+
+def test_friction_identification():
+    # 301 positions with a millimetre of noise tell it to about 2e-4
+    module = example("12_friction_identification")
+    friction = module.main()
+    torch.testing.assert_close(friction, torch.full_like(friction, module.TRUTH), rtol=0.0, atol=1e-3)

@@ -298,6 +298,7 @@ def test_a_stack_of_five_boxes_rests_for_ten_seconds():
 
 @pytest.mark.slow
 def test_a_stack_of_five_boxes_rests_at_a_millisecond():
+    assert stack(10.0, 1e-3, warm_start=True).abs().max() < 1e-3
     assert stack(10.0, 1e-3, iterations=200).abs().max() < 1e-3
     assert stack(10.0, 1e-3).abs().max() < 6e-3
 
