@@ -78,20 +78,22 @@ class Program:
         # torch's way through transforms, and to an error in forward mode, costs 30 µs a call: taken where it is needed
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return _Transformed.apply(self, *inputs)  # pyright: ignore[reportReturnType]
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-            return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
+        if torch.is_grad_enabled():
+            for x in inputs:
+                if x is not None and x.requires_grad:
+                    return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
         return self.run(inputs)
 
     def run(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Launch the forward kernel."""
-        launch = _Launch(self, inputs, self.scratch)
-        outputs = [launch.output(rows) for rows in self.rows]
-        launch(self.launchers(launch.reference)[0], [*launch.inputs, *(strided for _, strided in outputs)])
+        launch = _Launch(inputs)
+        outputs = tuple([launch.output(rows) for rows in self.rows])
+        launch(self.launchers(launch.reference)[0], self.scratch)
         if launch.on_cpu and self.operator.checked:
-            shows = all(_is_finite(x) for x, _ in outputs) and (self.operator.shows_q or _is_finite(launch.reference))
+            shows = all(_is_finite(x) for x in outputs) and (self.operator.shows_q or _is_finite(launch.reference))
             if not shows:
-                self._refuse(inputs, outputs[0][0])
-        return tuple(x for x, _ in outputs)
+                self._refuse(inputs, outputs[0])
+        return outputs
 
     def run_vjp(
         self,
@@ -101,14 +103,12 @@ class Program:
         inputs: Sequence[Tensor | None],
     ) -> tuple[Tensor, ...]:
         """Launch the vjp kernel; return the cotangents of the inputs that are wanted."""
-        launch = _Launch(self, inputs, self.vjp_scratch)
-        cotangents = [launch.cotangent(x) if want and x is not None else None for want, x in zip(wanted, inputs)]
-        given = [ABSENT if x is None else launch.input(x) for x in (*outputs, *adj_outputs)]
-        launch(
-            self.launchers(launch.reference)[1],
-            [*launch.inputs, *given, *(ABSENT if c is None else c[1] for c in cotangents)],
-        )
-        return tuple(launch.reduce(c[0], x) for c, x in zip(cotangents, inputs) if c is not None and x is not None)
+        launch = _Launch(inputs)
+        for x in (*outputs, *adj_outputs):
+            launch.input(x)
+        cotangents = [launch.cotangent(x if want else None) for want, x in zip(wanted, inputs)]
+        launch(self.launchers(launch.reference)[1], self.vjp_scratch)
+        return tuple([launch.reduce(c, x) for c, x in zip(cotangents, inputs) if c is not None and x is not None])
 
     def launchers(self, reference: Tensor) -> tuple[Launcher, Launcher]:
         """Return the two kernels, compiled for the reference tensor's type and device."""
@@ -160,85 +160,96 @@ def _is_finite(x: Tensor) -> bool:
 
 
 class _Launch:
-    """The arrays of one launch: keeps what it allocates alive until the launch is done."""
+    """The arrays of one launch, in the kernel's order: keeps what it allocates alive until the launch is done."""
 
-    def __init__(self, program: Program, inputs: Sequence[Tensor | None], scratch: Sequence[int]) -> None:
-        self.reference = reference = next(x for x in inputs if x is not None)
-        sizes = [x.shape[0] for x in inputs if x is not None]
-        self.worlds = max(sizes) if all(sizes) else 0
-        self.on_cpu = reference.device.type == "cpu"
-        self.element = 8 if reference.dtype is torch.float64 else 4
-        self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
-        self.scratch = scratch
+    def __init__(self, inputs: Sequence[Tensor | None]) -> None:
+        reference, worlds = None, 1
+        for x in inputs:
+            if x is not None:
+                reference = reference if reference is not None else x
+                size = x.shape[0]
+                if size != 1:
+                    worlds = size
+        assert reference is not None
+        self.reference = reference
+        self.worlds = worlds
+        self.dtype = reference.dtype
+        self.on_cpu = reference.is_cpu
+        self.element = 8 if self.dtype is torch.float64 else 4
+        self.shards = shards_for(worlds, torch.get_num_threads()) if self.on_cpu else 1
         self.sums_over_worlds = False
         self.kept: list[Tensor] = []
-        self.inputs = [ABSENT if x is None else self.input(x) for x in inputs]
+        self.arrays: list[Strided] = []
+        for x in inputs:
+            self.input(x)
 
-    def input(self, x: Tensor) -> Strided:
+    def input(self, x: Tensor | None) -> None:
+        """Append a tensor that the kernel reads."""
+        if x is None:
+            self.arrays.append(ABSENT)
+            return
         # neighbours in memory: the rows of a world on a CPU, the worlds of a row on a GPU
         worlds, rows = x.shape
         world_stride, row_stride = x.stride()
         element = self.element
-        if self.on_cpu and row_stride != 1 and rows > 1:
-            x = x.contiguous()
-            self.kept.append(x)
-            world_stride, row_stride = rows, 1
-        elif not self.on_cpu and worlds > 1:
+        if self.on_cpu:
+            if row_stride != 1 and rows > 1:
+                x = x.contiguous()
+                self.kept.append(x)
+                world_stride, row_stride = rows, 1
+        elif worlds > 1:
             x = x.t().contiguous().t()
             self.kept.append(x)
             world_stride, row_stride = 1, worlds
-        return Strided(x.data_ptr(), rows, row_stride * element, world_stride * element if worlds > 1 else 0)
+        stride = world_stride * element if worlds > 1 else 0
+        self.arrays.append((x.data_ptr(), rows, row_stride * element, stride, 0, False))
 
-    def output(
-        self, rows: int, make: Callable[..., Tensor] = torch.empty, *, zeroed: bool = False
-    ) -> tuple[Tensor, Strided]:
-        """Return a tensor (B, rows) laid out as the device likes it."""
+    def output(self, rows: int, make: Callable[..., Tensor] = torch.empty, *, zeroed: bool = False) -> Tensor:
+        """Append a tensor (B, rows) laid out as the device likes it, and return it."""
         worlds, element = self.worlds, self.element
-        dtype, device = self.reference.dtype, self.reference.device
         if self.on_cpu:
-            x = make((worlds, rows), dtype=dtype)
-            return x, Strided(x.data_ptr(), rows, element, rows * element, zeroed=zeroed)
-        x = make((rows, worlds), dtype=dtype, device=device)
-        return x.t(), Strided(x.data_ptr(), rows, worlds * element, element)
+            x = make(worlds, rows, dtype=self.dtype)
+            self.arrays.append((x.data_ptr(), rows, element, rows * element, 0, zeroed))
+            return x
+        x = make(rows, worlds, dtype=self.dtype, device=self.reference.device)
+        self.arrays.append((x.data_ptr(), rows, worlds * element, element, 0, False))
+        return x.t()
 
-    def cotangent(self, x: Tensor) -> tuple[Tensor, Strided]:
-        """Return zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
-        rows = x.shape[1]
-        if x.shape[0] == 1 and self.on_cpu:
+    def cotangent(self, x: Tensor | None) -> Tensor | None:
+        """Append zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
+        if x is None:
+            self.arrays.append(ABSENT)
+            return None
+        size, rows = x.shape
+        if size == 1 and self.on_cpu:
             self.sums_over_worlds = True
-            adj, strided = self._rows_a_shard(rows, self.reference.new_zeros)
-            return adj[:, :rows], strided
+            return self._rows_a_shard(rows, torch.zeros)[:, :rows]
         return self.output(rows, zeroed=True) if self.on_cpu else self.output(rows, torch.zeros)
 
     def reduce(self, adj: Tensor, x: Tensor) -> Tensor:
         """Sum the cotangent of what the worlds share, in a fixed order."""
         return adj.sum(0, keepdim=True) if adj.shape[0] != x.shape[0] else adj
 
-    def __call__(self, launcher: Launcher, arrays: list[Strided]) -> None:
+    def __call__(self, launcher: Launcher, scratch: Sequence[int]) -> None:
+        """Append scratch, and launch."""
         if self.worlds == 0:
             return
         stream = None
         if not self.on_cpu:
             stream = _warp_stream(torch.cuda.current_stream(self.reference.device).cuda_stream, launcher.device)
-        arrays = [*arrays, *map(self._scratch, self.scratch)]
-        launcher(arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
+        for rows in scratch:
+            if rows == 0:
+                self.arrays.append(ABSENT)
+            else:
+                self.kept.append(self._rows_a_shard(rows, torch.empty) if self.on_cpu else self.output(rows))
+        launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
-    def _scratch(self, rows: int) -> Strided:
-        if rows == 0:
-            return ABSENT
-        if not self.on_cpu:
-            x, strided = self.output(rows)
-            self.kept.append(x)
-            return strided
-        x, strided = self._rows_a_shard(rows, self.reference.new_empty)
-        self.kept.append(x)
-        return strided
-
-    def _rows_a_shard(self, rows: int, make: Callable[..., Tensor]) -> tuple[Tensor, Strided]:
-        """Return (shards, rows and a gap): threads that write to one cache line wait for each other."""
+    def _rows_a_shard(self, rows: int, make: Callable[..., Tensor]) -> Tensor:
+        """Append and return (shards, rows and a gap): threads that write to one cache line wait for each other."""
         padded = rows + SHARD_GAP
-        x = make(self.shards, padded)
-        return x, Strided(x.data_ptr(), rows, self.element, 0, padded * self.element)
+        x = make(self.shards, padded, dtype=self.dtype)
+        self.arrays.append((x.data_ptr(), rows, self.element, 0, padded * self.element, False))
+        return x
 
 
 @cache
@@ -280,6 +291,8 @@ class _Transformed(torch.autograd.Function):
         count = len(adj_outputs)
         outputs, inputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         wanted = ctx.needs_input_grad[1:]
+        if all(x is None for x in adj_outputs):
+            return (None,) * (1 + len(wanted))
         if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
             found = _Vjp.apply(ctx.program, wanted, *adj_outputs, *outputs, *inputs)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import Structure, byref, memset, sizeof
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import warp as wp
 
@@ -28,26 +28,20 @@ WORLDS_PER_SHARD = 64
 """A thread is worth waking for at least this many worlds."""
 
 
-class Strided(NamedTuple):
-    """An array as kernels index it, [row, world]: address and byte strides; address 0 is an absent array.
+Strided: TypeAlias = tuple[int, int, int, int, int, bool]
+"""An array as kernels index it, [row, world]: address, rows, row_stride, world_stride, shard_stride, zeroed.
 
-    Rows that all worlds share have `world_stride` 0. `shard_stride` gives every shard of worlds rows of its own:
-    scratch, and cotangents of what the worlds share. What is to be `zeroed` is filled by the thread that works on it.
-    """
+Strides are in bytes; address 0 is an absent array. Rows that all worlds share have `world_stride` 0. `shard_stride` gives
+every shard of worlds rows of its own: scratch, and cotangents of what the worlds share. What is to be `zeroed` is filled by
+the thread that works on it. A plain tuple, for ten are made in every launch.
+"""
 
-    address: int
-    rows: int
-    row_stride: int
-    world_stride: int
-    shard_stride: int = 0
-    zeroed: bool = False
-
-
-ABSENT = Strided(0, 0, 0, 0)
+ABSENT: Strided = (0, 0, 0, 0, 0, False)
 
 _RECORDING = threading.Lock()
 
-_ARRAY_LAYOUT = struct.Struct("=QQ4i4iHH4x")  # Warp's array argument: data, grad, shape, strides, ndim, flags
+# Warp's array argument: data, grad, shape (4), strides (4), ndim, flags; of the first four only what two dimensions use
+_ARRAY_LAYOUT = struct.Struct("=Q8x2i8x2i8xH6x")
 
 
 @cache
@@ -151,7 +145,7 @@ class _Recorded:
         if any(sizeof(argument) != _ARRAY_LAYOUT.size for argument in command.params[2:]):
             raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
         self.command = command
-        self.count = count
+        self.count = -1
         self.on_cpu = launcher.device == "cpu"
         if self.on_cpu:
             # a CPU kernel takes all arguments as one struct
@@ -168,8 +162,7 @@ class _Recorded:
     def __call__(self, arrays: Sequence[Strided], shard: int, first: int, count: int, stream: Any) -> None:
         """Point the arguments at the arrays' worlds from `first` on, and launch."""
         if self.count != count:
-            self.command.set_dim(count)
-            self.count = count
+            self._set_count(count)
         pack_into = _ARRAY_LAYOUT.pack_into
         for (place, offset), array in zip(self.places, arrays):
             address, rows, row_stride, world_stride, shard_stride, zeroed = array
@@ -177,11 +170,18 @@ class _Recorded:
                 address += shard * shard_stride + first * world_stride
             if zeroed:
                 memset(address, 0, count * world_stride)
-            pack_into(place, offset, address, 0, rows, count, 0, 0, row_stride, world_stride, 0, 0, 2, 0)
+            pack_into(place, offset, address, rows, count, row_stride, world_stride, 2)
         if self.on_cpu:
-            self.command.hooks.forward(byref(self.command.bounds), byref(self.packet))
+            self.run(*self.arguments)
         else:
             self.command.launch(stream)
+
+    def _set_count(self, count: int) -> None:
+        self.command.set_dim(count)
+        self.count = count
+        if self.on_cpu:
+            self.run = self.command.hooks.forward
+            self.arguments = byref(self.command.bounds), byref(self.packet)
 
 
 def shards_for(worlds: int, threads: int) -> int:

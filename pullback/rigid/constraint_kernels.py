@@ -31,7 +31,8 @@ FRACTION = wp.constant(4)  # of the step that passes before an impact
 SLOPE = wp.constant(5)  # of the bias by the gap
 DIAGONAL = wp.constant(6)  # nn, n1, n2, 11, 12, 22
 TANGENT = wp.constant(12)
-BLOCK_ROWS = wp.constant(15)
+SHARE = wp.constant(15)  # of the change by free motion, J v* - J qd, that an impact's bias takes
+BLOCK_ROWS = wp.constant(16)
 
 # rows of the problem a limit or a dry friction
 DOF = wp.constant(0)
@@ -168,17 +169,33 @@ def add_rows(
     """Add Y^T impulse of contact c to s."""
     nv = scene.topology.nv
     pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
-    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+    k = int(scene.pair_dof_start[pair])
+    last = scene.pair_dof_start[pair + 1]
+    # three at a time, read before they are written: a GPU then waits once for all of them
+    while k + 2 < last:
+        v0 = scene.pair_dof[k]
+        v1 = scene.pair_dof[k + 1]
+        v2 = scene.pair_dof[k + 2]
+        s0 = s[v0, w] + wp.dot(impulse, load3(Y, 3 * (c * nv + v0), w))
+        s1 = s[v1, w] + wp.dot(impulse, load3(Y, 3 * (c * nv + v1), w))
+        s2 = s[v2, w] + wp.dot(impulse, load3(Y, 3 * (c * nv + v2), w))
+        s[v0, w] = s0
+        s[v1, w] = s1
+        s[v2, w] = s2
+        k += 3
+    while k < last:
         v = scene.pair_dof[k]
         s[v, w] = s[v, w] + wp.dot(impulse, load3(Y, 3 * (c * nv + v), w))
+        k += 1
 
 
 @wp.func
 def contact_block(
     scene: Scene, settings: ContactSettings, contacts: wp.array2d(dtype=Any), c: int, Y: wp.array2d(dtype=Any),
-    start: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int, blocks: wp.array2d(dtype=Any),
+    start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
+    blocks: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write bias, friction and diagonal block of contact c; `start` is L qd of the velocity before the step."""
+    """Write bias, friction and diagonal block of contact c; `start` is L qd before the step, `s` L v* without contact."""
     nv = scene.topology.nv
     row = c * CONTACT_ROWS
     out = c * BLOCK_ROWS
@@ -191,6 +208,7 @@ def contact_block(
     d12 = zero
     d22 = zero
     approach = zero
+    free = zero
     for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
         v = scene.pair_dof[k]
         y = load3(Y, 3 * (c * nv + v), w)
@@ -201,6 +219,7 @@ def contact_block(
         d12 += y[1] * y[2]
         d22 += y[2] * y[2]
         approach += y[0] * start[v, w]
+        free += y[0] * s[v, w]
     cfm = Y.dtype(settings.cfm)
     store(blocks, out + DIAGONAL, w, wp.vector(nn + cfm, n1, n2, d11 + cfm, d12, d22 + cfm))
     gap = contacts[row + GAP, w]
@@ -211,20 +230,29 @@ def contact_block(
     bias = slope * gap
     restitution = pairs[pair * PAIR_ROWS + 1, w]
     fraction = zero
-    # an impact: the normal velocity is turned round, at the moment of touching
-    if restitution > zero and approach < -Y.dtype(settings.threshold) and gap + dt * approach < zero:
-        bias = restitution * approach
-        slope = zero
+    share = zero
+    is_impact = restitution > zero and approach < -Y.dtype(settings.threshold) and gap + dt * approach < zero
+    if is_impact:
+        # the normal velocity is turned round at the moment of touching; free motion goes on before and after it
         if gap > zero:
             fraction = -gap / (approach * dt)
-    else:
+        share = restitution * fraction - (Y.dtype(1.0) - fraction)
+        rebound = restitution * approach + share * (free - approach)
+        is_impact = rebound < zero
+        if is_impact:
+            bias = rebound
+            slope = zero
+    if not is_impact:
         restitution = zero
+        fraction = zero
+        share = zero
     blocks[out + BIAS, w] = bias
     blocks[out + FRICTION, w] = pairs[pair * PAIR_ROWS, w]
     blocks[out + RESTITUTION, w] = restitution
     blocks[out + APPROACH, w] = approach
     blocks[out + FRACTION, w] = fraction
     blocks[out + SLOPE, w] = slope
+    blocks[out + SHARE, w] = share
 
 
 @wp.func

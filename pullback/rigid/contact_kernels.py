@@ -1,4 +1,4 @@
-"""The contacts of one moment and the forces a step would give them."""
+"""The contacts of one moment and the forces a step would give them (docs/derivations/contact_step.md)."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Moving coordinates by velocities on the manifold, what actuators make of controls, and the adjoints of both.
+"""Moving coordinates on the manifold, what actuators make of controls, and both adjoints (docs/derivations/integration.md).
 
 A free joint's velocity is in the body's frame: p' = p + R v dt, quaternion' = quaternion * exp(w dt / 2)   (1)
 Quaternions are made unit on the way, so their length carries no gradient.

@@ -27,6 +27,9 @@ CONTACTS = Operator("contacts", INPUTS, contact_kernels.kernels, checked=False)
 LIMIT_MARGIN = 0.1
 """A joint this close [rad, m] to an end has a row in the contact problem."""
 
+TOLERANCE = {True: 1e-10, False: 1e-6}
+"""The solver's tolerance [m/s, rad/s] in float64 and in float32."""
+
 PLANS = 32
 """Rollouts of different lengths whose launches are remembered."""
 
@@ -34,11 +37,12 @@ PLANS = 32
 class WorldPrograms:
     """The programs of one world, bound when they are first asked for."""
 
-    def __init__(self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int) -> None:
+    def __init__(self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int, double: bool) -> None:
         self.arrays = arrays
         self.contact = contact
         self.dt = dt / substeps
         self.substeps = substeps
+        self.double = double
         scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
@@ -111,8 +115,9 @@ class WorldPrograms:
         settings.dt = self.dt
         settings.limit_margin = LIMIT_MARGIN
         settings.threshold = contact.restitution_threshold
-        for name in ("erp", "cfm", "margin", "tolerance", "iterations"):
+        for name in ("erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(contact, name))
+        settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
         return settings

@@ -1,7 +1,7 @@
 """A whole rollout in one launch, and its adjoint in one: a thread takes its world through all steps.
 
-The adjoint follows the plan of a checkpoint schedule (rollout/checkpoint.py): it restores, advances and saves states, and
-pulls cotangents back through one step at a time.
+The adjoint follows the plan of a checkpoint schedule (docs/derivations/checkpoints.md): it restores, advances and saves
+states, and pulls cotangents back through one step at a time.
 """
 
 from functools import cache

@@ -41,7 +41,9 @@ class Sim:
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device)
         self._like = self.parameters.like
-        self._programs = WorldPrograms(self.arrays, world.contact, dt=self.dt, substeps=substeps)
+        self._programs = WorldPrograms(
+            self.arrays, world.contact, dt=self.dt, substeps=substeps, double=dtype == torch.float64
+        )
         self._initial = world.initial_q(dtype=dtype, device=device)
 
     @property

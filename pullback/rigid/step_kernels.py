@@ -2,7 +2,7 @@
 
     M qdd + h = tau                         equations of motion, M = L^T L
     s = L (qd + dt c) + dt L^-T (tau - h)   s = L v of the velocity without contact     (1)
-    Y = L^-T J^T                            contacts, joint limits, dry friction        (2)
+    Y = J L^-1                              contacts, joint limits, dry friction        (2)
     lam = solve,   s' = s + Y^T lam         projected Gauss-Seidel                      (3)
     v = L^-1 s',   q' = q (+) dt v          semi-implicit Euler on the manifold         (4)
 
@@ -112,7 +112,7 @@ def contact_problem(
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
-        contact_block(scene, job.settings, contacts, c, Y, start, pairs, w, blocks)
+        contact_block(scene, job.settings, contacts, c, Y, start, s, pairs, w, blocks)
     nscalar = scalar_rows(
         scene, job.settings, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,

@@ -1,15 +1,20 @@
 """The adjoint of one step (docs/derivations/contact_step.md, sections 3 to 5).
 
-Seen as equations for qd' and lam, a step is inverse dynamics with the contact forces in it, and the rows that hold:
+Seen as equations for v and lam, a step is inverse dynamics with the contact forces in it, and the rows that hold:
 
-    ID(q, qd, (qd' - qd) / dt) = tau + J^T lam / dt,        J qd' + bias + cfm lam = 0 on the rows that hold    (8)
+    ID(q, qd, a) = tau + J^T lam / dt,    a = (v - qd) / dt - c,    J v + bias + cfm lam = 0                    (8)
 
-With g the cotangent of qd', gamma = L^-T g, adj_lam = Y gamma, and kappa the multiplier of the solver's adjoint,
+With g the cotangent of v, gamma = L^-T g, adj_lam = Y gamma, and kappa the multiplier of the solver's adjoint,
 
-    eta = gamma - Y^T kappa,    nu = L^-1 eta,    adj_tau = dt nu,    adj_qd = L^T eta + ...                     (9)
+    eta = gamma - Y^T kappa,    nu = L^-1 eta,    adj_tau = dt nu,    adj_qd = L^T eta + ...                    (9)
 
-and all the rest is the derivative of  -dt nu^T ID + lam^T J nu - kappa^T (J qd' + bias)  at fixed qd', lam, nu, kappa.  (10)
-Sweeps that have not converged leave more: H = adj_A + kappa lam^T, symmetrised, gives 2 H:(J K) - H:(K^T dM K), K = M^-1 J^T. (11)
+and all the rest is the derivative, at fixed a, v, lam, nu, kappa, of
+
+    -dt nu^T ID + lam^T J nu - kappa^T (J v + bias)                                                             (10)
+
+Sweeps that have not converged leave more. With H = adj_A + kappa lam^T, symmetrised, and K = M^-1 J^T, it is
+
+    2 H:(dJ K) - H:(K^T dM K)                                                                                   (11)
 """
 
 from typing import Any
@@ -29,6 +34,7 @@ from pullback.rigid.constraint_kernels import (
     SCALAR_BIAS,
     SCALAR_ROWS,
     SCALAR_SLOPE,
+    SHARE,
     SIGN,
     SLOPE,
     UPPER,
@@ -196,11 +202,25 @@ def mass_terms(
 
 
 @wp.func
+def write_shares(
+    job: Job, nc: int, ns: int, factor: Any, w: int, scratch: wp.array2d(dtype=Any), out: wp.array2d(dtype=Any)
+):
+    """Write factor kappa times the share of free motion in the bias, for all rows."""
+    zero = scratch.dtype(0.0)
+    for c in range(nc):
+        value = factor * scratch[job.scratch.multiplier + 3 * c, w]
+        store(out, 3 * c, w, wp.vector(value * scratch[job.scratch.blocks + c * BLOCK_ROWS + SHARE, w], zero, zero))
+    for k in range(ns):
+        out[3 * nc + k, w] = zero
+
+
+@wp.func
 def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write weights alpha and rates x of one term alpha^T J x, and y, z of one y^T M z; tell 1, 2 or 3: which there are.
 
     Term 0 is that of velocities before an impact, whose weights are written already; 1 and 2 those of eq. (10); 3 that of
-    coordinates that impacts shift; the others, one a row, are what sweeps that have not converged leave: eq. (11).
+    coordinates that impacts shift; 4 and 5 those of free motion in an impact's bias; the others, one a row, are what
+    sweeps that have not converged leave: eq. (11).
     """
     place = job.scratch
     nv = job.scene.topology.nv
@@ -234,8 +254,31 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
             for c in range(nc):
                 fraction = scratch[place.blocks + c * BLOCK_ROWS + FRACTION, w]
                 store(alpha, 3 * c, w, (-fraction) * load3(lam, 3 * c, w))
+    elif term == 4:
+        source = place.rates
+        kinds = 3 * (impacts & 1)
+        if kinds > 0:
+            for v in range(nv):
+                y[v, w] = zero
+                z[v, w] = zero
+            add_all_rows(job, nc, ns, lam, one, w, scratch, z)
+            write_shares(job, nc, ns, -one, w, scratch, alpha)
+            add_all_rows(job, nc, ns, alpha, one, w, scratch, y)
+            solve_factor(job.scene, rows_from(scratch, place.L), w, z)
+            solve_factor(job.scene, rows_from(scratch, place.L), w, y)
+            for v in range(nv):
+                rates[v, w] = -y[v, w]
+            for r in range(3 * nc):
+                alpha[r, w] = lam[r, w]
+    elif term == 5:
+        source = place.rates
+        kinds = impacts & 1
+        if kinds > 0:
+            write_shares(job, nc, ns, -one, w, scratch, alpha)
+            for v in range(nv):
+                rates[v, w] = scratch[place.moved + v, w] - z[v, w]
     else:
-        r = term - 4
+        r = term - 6
         source = place.shift
         kinds = 3
         if r >= 3 * nc:
@@ -256,8 +299,9 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
         alpha[r, w] = one + one
         solve_factor(job.scene, rows_from(scratch, place.L), w, z)
         solve_factor(job.scene, rows_from(scratch, place.L), w, y)
-    for v in range(nv):
-        rates[v, w] = scratch[source + v, w]
+    if source != place.rates:
+        for v in range(nv):
+            rates[v, w] = scratch[source + v, w]
     return kinds
 
 
@@ -329,13 +373,16 @@ def bias_terms(
         adj_gap = adj_bias * blocks[row + SLOPE, w]
         restitution = blocks[row + RESTITUTION, w]
         approach = blocks[row + APPROACH, w]
-        adj_approach = adj_bias * restitution
-        if blocks[row + FRACTION, w] > zero:
+        fraction = blocks[row + FRACTION, w]
+        fall = scratch[place.b + 3 * c, w] - blocks[row + BIAS, w] - approach
+        adj_approach = adj_bias * (restitution - blocks[row + SHARE, w])
+        if fraction > zero:
             # zeta holds L^-T of the coordinates' cotangent here
             power = wp.dot(load3(lam, 3 * c, w), row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w))
             gap = contacts[c * CONTACT_ROWS + GAP, w]
-            adj_gap += power / (approach * dt)
-            adj_approach -= power * gap / (approach * approach * dt)
+            adj_fraction = adj_bias * (scratch.dtype(1.0) + restitution) * fall - power
+            adj_gap -= adj_fraction / (approach * dt)
+            adj_approach += adj_fraction * gap / (approach * approach * dt)
         adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
         store(alpha, 3 * c, w, wp.vector(adj_approach, zero, zero))
         if adj_pairs:
@@ -343,7 +390,9 @@ def bias_terms(
         if restitution > zero:
             any_impact = 1
             if adj_pairs:
-                adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * approach
+                adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * (
+                    approach + fraction * fall
+                )
     for k in range(ns):
         row = k * SCALAR_ROWS
         v = int(scalars[row + DOF, w])
@@ -452,6 +501,8 @@ def step_vjp(
             rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
         )  # fmt: skip
     add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
+    write_shares(job, nc, ns, -one, w, scratch, alpha)
+    add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
     for v in range(nv):
         nu[v, w] = gamma[v, w]
     solve_factor(scene, L, w, nu)
@@ -472,7 +523,7 @@ def step_vjp(
             add_transposed_product(scene, L, gamma, w, adj_qd)
             impacts = impacts | 1
     # how J changes and, where it is left over, M
-    terms = int(4)
+    terms = int(6)
     if job.settings.unrolled:
         terms += 3 * nc + ns
     if nc + ns == 0:

@@ -41,8 +41,9 @@ class PGS:
 
     iterations: int = 50
     """Sweeps over all rows, at most."""
-    tolerance: float = 1e-10
-    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never."""
+    tolerance: float | None = None
+    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never. By default 1e-10, in
+    float32 1e-6."""
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"
     """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
@@ -64,7 +65,8 @@ class PGS:
             if getattr(self, name) not in choices:
                 raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
         for name in ("tolerance", "cfm", "margin", "restitution_threshold"):
-            check_value(name, getattr(self, name), least=0.0)
+            if getattr(self, name) is not None:
+                check_value(name, getattr(self, name), least=0.0)
         check_value("erp", self.erp, least=0.0, most=1.0)
 
 

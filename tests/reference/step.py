@@ -347,7 +347,11 @@ def step(
         approach = J[0] @ qd
         bias, fraction = gap_bias(contact.gap, settings), torch.zeros_like(contact.gap)
         if bounces(contact, approach, settings):
-            bias, fraction = contact.pair.restitution * approach, time_of_impact(contact, approach, dt)
+            # free motion goes on before and after the bodies meet
+            part, fall, e = time_of_impact(contact, approach, dt), J[0] @ free - approach, contact.pair.restitution
+            rebound = -e * (approach + part * fall) + (1.0 - part) * fall
+            if rebound > 0.0:
+                bias, fraction = -rebound, part
         jacobians.append(J)
         biases += [bias, torch.zeros_like(bias), torch.zeros_like(bias)]
         before_impact += [fraction] * 3

@@ -26,7 +26,11 @@ def _product(real: str) -> str:
 
 def _addition(real: str) -> str:
     x, y = (_VALUE.format(real=real, x=name) for name in "xy")
-    return _RUN.format(x="x") + _RUN.format(x="y") + f"    for (int k = 0; k < n; ++k) {y} += factor * {x};"
+    # four at a time, read before they are written: a GPU then waits once for all of them
+    four = "; ".join(f"{real} s{i} = {x}, t{i} = {y}".replace("k *", f"(k + {i}) *") for i in range(4))
+    sums = "; ".join(f"{y} = t{i} + factor * s{i}".replace("k *", f"(k + {i}) *") for i in range(4))
+    loop = f"    int k = 0; for (; k + 3 < n; k += 4) {{ {four}; {sums}; }} for (; k < n; ++k) {y} += factor * {x};"
+    return _RUN.format(x="x") + _RUN.format(x="y") + loop
 
 
 for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
