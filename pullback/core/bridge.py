@@ -138,7 +138,7 @@ class Program:
 
 def refuse_not_finite(name: str, x: Tensor) -> None:
     """Raise if an entry of x (B, n) is not finite; not on a GPU and not inside a functorch transform."""
-    if x.device.type != "cpu" or torch._C._are_functorch_transforms_active() or _is_finite(x):
+    if not x.is_cpu or torch._C._are_functorch_transforms_active() or _is_finite(x):
         return
     bad = (~torch.isfinite(x)).nonzero().tolist()
     if bad:

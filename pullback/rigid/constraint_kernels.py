@@ -1,8 +1,8 @@
 """The rows of the contact problem: contacts, joint limits and dry friction (docs/derivations/contact_step.md).
 
-With M = L^T L and s = L v, a row J of the problem is kept as Y = L^-T J^T, so that J v = Y·s, J M^-1 J^T = Y·Y, and an
-impulse lam moves s by Y lam. Contacts have three rows, normal and two tangents, kept together dof by dof; limits and dry
-friction have one.
+With M = L^T L and s = L v, a row J of the problem is kept as Y = L^-T J^T, so that J v = Y·s, J M^-1 J^T = Y·Y, and
+an impulse lam moves s by Y lam. Contacts have three rows, normal and two tangents, kept together dof by dof; limits and
+dry friction have one.
 """
 
 from typing import Any
@@ -57,6 +57,7 @@ class ContactSettings:
     threshold: wp.float64
     tolerance: wp.float64
     iterations: int
+    newton_steps: int
     cone: int
     unrolled: int
 

@@ -6,8 +6,9 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
+from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
-from pullback.rigid.step_kernels import Job, contact_problem, resolve
+from pullback.rigid.step_kernels import contact_problem, resolve
 from pullback.spatial.arrays import load3, rows_from, store
 
 # rows of a contact in the report: pair, gap, point, normal, force on shape a in world axes

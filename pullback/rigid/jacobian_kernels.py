@@ -5,7 +5,7 @@ f = sum of alpha d over a contact's directions d, at the relative velocity u of 
 
     alpha^T J x = sum over contacts f·u = sum over joints F·(S x)                  (6)
 
-F being the wrench on everything outboard of a joint. Bodies that move carry S along, which gives each the wrench cotangent
+F being the wrench on everything outboard of a joint. Bodies that move carry S along, which gives each the cotangent
 S x ×* F; the contact's point and directions have cotangents of their own.         (7)
 """
 

@@ -120,6 +120,7 @@ def scratch_rows(
     scalars: int,
     sweeps: int,
     unrolled: bool,
+    newton: bool,
     slots: int,
 ) -> tuple[ScratchRows, int, int]:
     """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
@@ -142,7 +143,19 @@ def scratch_rows(
         "Y_scalar": nv * scalars,
         "lam": m,
     }
-    forward = sum(sizes.values())
+    problem = {
+        "A": m * m,
+        "b": m,
+        "mu": contacts,
+        "lower": scalars,
+        "upper": scalars,
+        "alpha": m,
+        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
+        "nu": nv,
+    }
+    # a step that may end in Newton's needs the problem as a matrix
+    forward = sum((sizes | problem).values()) if newton else sum(sizes.values())
+    sizes |= problem
     sizes |= {
         "adj_q": nq,
         "adj_qd": nv,
@@ -153,20 +166,13 @@ def scratch_rows(
         "start_lam": m,
         "moved": nv,
         "gamma": nv,
-        "nu": nv,
         "zeta": nv,
         "shift": nv,
         "rates": nv,
         "acceleration": nv,
-        "A": m * m,
         "adj_A": m * m if unrolled else 0,
-        "b": m,
-        "mu": contacts,
-        "lower": scalars,
-        "upper": scalars,
         "adj_lam": m,
         "multiplier": m,
-        "alpha": m,
         "adj_mu": contacts,
         "adj_lower": scalars,
         "adj_upper": scalars,
@@ -174,7 +180,6 @@ def scratch_rows(
         "motion": 12 * nbody,
         "wrench": 6 * nbody,
         "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,
-        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
         "slots": slots * (nq + nv + impulses),
     }
     rows = ScratchRows()

@@ -13,7 +13,7 @@ from pullback.rigid import contact_kernels, rollout_kernels
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.layout import parameter_rows, scratch_rows
-from pullback.rigid.step_kernels import Job
+from pullback.rigid.problem_kernels import Job
 from pullback.rigid.warm_kernels import IMPULSE_ROWS
 from pullback.rigid.world import PGS
 from pullback.robot import momentum_kernels
@@ -29,6 +29,9 @@ LIMIT_MARGIN = 0.1
 
 TOLERANCE = {True: 1e-10, False: 1e-6}
 """The solver's tolerance [m/s, rad/s] in float64 and in float32."""
+
+NEWTON_STEPS = 4
+"""Newton's steps on the contact problem, at most, after sweeps that were used up."""
 
 PLANS = 32
 """Rollouts of different lengths whose launches are remembered."""
@@ -93,6 +96,7 @@ class WorldPrograms:
             scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
             sweeps=contact.iterations,
             unrolled=contact.gradient == "unrolled",
+            newton=self._polishes,
             slots=plan.slots,
         )
 
@@ -109,6 +113,11 @@ class WorldPrograms:
 
         return Program(operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0])
 
+    @property
+    def _polishes(self) -> bool:
+        """Whether sweeps that are used up are followed by Newton's steps: where they are not themselves differentiated."""
+        return self.double and self.contact.gradient == "implicit"
+
     def _settings(self) -> Any:
         contact = self.contact
         settings = ContactSettings()
@@ -118,6 +127,7 @@ class WorldPrograms:
         for name in ("erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(contact, name))
         settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
+        settings.newton_steps = NEWTON_STEPS if self._polishes else 0
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
         return settings

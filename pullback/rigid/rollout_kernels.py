@@ -10,8 +10,9 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, Job, contact_problem, move, resolve, step
-from pullback.rigid.step_vjp_kernels import step_vjp, write_problem
+from pullback.rigid.problem_kernels import Job, write_problem
+from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
+from pullback.rigid.step_vjp_kernels import step_vjp
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
 from pullback.spatial.arrays import rows_from
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 
+from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.compile import compile_world
 from pullback.rigid.contact_kernels import REPORT_ROWS
@@ -44,17 +46,23 @@ class Sim:
         self._programs = WorldPrograms(
             self.arrays, world.contact, dt=self.dt, substeps=substeps, double=dtype == torch.float64
         )
+        # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
+        for program in (self._programs.step(), self._programs.contacts()):
+            program.launchers(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
+        # a step in a closed loop looks at these again and again
+        self._type = (self._like.dtype, self._like.device)
+        self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
 
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of states and controls."""
-        return self._like.dtype
+        return self._type[0]
 
     @property
     def device(self) -> torch.device:
         """The device that states and controls live on."""
-        return self._like.device
+        return self._type[1]
 
     @property
     def nq(self) -> int:
@@ -86,51 +94,55 @@ class Sim:
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
-        state = self._at_rest(1)
-        deep = [c for c in self.contacts(state)[0] if c.gap < -DEEP]
+        state = self._at_rest(batch)
+        self._check_worlds(batch, self.parameters.packed().shape[0])
+        deep: dict[tuple[str, str], float] = {}
+        for _, contacts in self._report(self._at_rest(1), None):
+            for contact in contacts:
+                if contact.gap < -DEEP:
+                    deep[contact.shapes] = min(contact.gap, deep.get(contact.shapes, 0.0))
         if deep:
-            told = ", ".join(f"{c.shapes[0]} and {c.shapes[1]} by {-1e3 * c.gap:.3g} mm" for c in deep)
+            told = ", ".join(f"{a} and {b} by {-1e3 * gap:.3g} mm" for (a, b), gap in deep.items())
             warnings.warn(f"the world starts with shapes that overlap: {told}", stacklevel=2)
-        return self._at_rest(batch)
+        return state
 
     def _at_rest(self, batch: int) -> State:
         impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
         return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
 
     def step(self, state: State, u: Tensor | None = None) -> State:
-        """Return the state `dt` later under the controls `u` (B, nu)."""
-        q, qd = self._check_state(state)
-        controls = self._no_controls(1, q) if u is None else self._check_controls(u, len(q))
-        given = (q, qd, state.impulses, controls, self.parameters.packed())
-        q_next, qd_next, impulses, _ = self._programs.step().outputs(*given)
-        return State(q_next, qd_next, impulses if self._programs.nimpulse else None)
+        """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
+        inputs = self._check_inputs(state, u)
+        q, qd, impulses, status = self._programs.step().outputs(*inputs)
+        return State(q, qd, impulses if self._rows[2] else None, Status(status.detach(), self.substeps))
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
     ) -> Trajectory:
         """Step through the controls (T, B, nu), or through T steps without any, and return the states that are kept.
 
-        What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the last,
-        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes an
-        error of a world that went wrong; otherwise `status` tells.
+        Controls (T, 1, nu) are those of all worlds, and so is a state of one world where controls or parameters are given
+        for many. What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the
+        last, with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes
+        an error of a world that went wrong; otherwise `status` tells.
         """
-        q, qd = self._check_state(state)
         schedule = schedule_from(checkpoint)
-        if isinstance(controls, int):
-            steps, flat = controls, self._no_controls(controls, q)
+        if isinstance(controls, Integral) and not isinstance(controls, bool):
+            steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
         else:
-            steps, flat = len(controls), self._flat_controls(controls, len(q))
+            steps, flat = self._flat_controls(controls)
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
-        program = self._programs.rollout(steps, schedule)
-        q_out, qd_out, impulses, status = program.outputs(q, qd, state.impulses, flat, self.parameters.packed())
+        inputs = self._check_inputs(state, flat, steps)
+        q, qd, impulses, status = self._programs.rollout(steps, schedule).outputs(*inputs)
         kept = self._programs.plan(steps, schedule).kept // self.substeps
+        nq, nv, nimpulse, _ = self._rows
         trajectory = Trajectory(
-            self._unfold(q_out, len(kept), self.nq),
-            self._unfold(qd_out, len(kept), self.nv),
+            self._unfold(q, len(kept), nq),
+            self._unfold(qd, len(kept), nv),
             status=Status(status.detach(), self.substeps),
-            steps=tuple(kept.tolist()),
-            impulses=self._unfold(impulses, len(kept), self._programs.nimpulse) if self._programs.nimpulse else None,
+            steps=torch.from_numpy(kept),
+            impulses=self._unfold(impulses, len(kept), nimpulse) if nimpulse else None,
         )
         if check:
             trajectory.status.check()
@@ -145,20 +157,25 @@ class Sim:
 
     def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
         """Return the contacts of each world, and the forces that a step from this state gives them."""
-        q, qd = self._check_state(state)
-        controls = self._no_controls(1, q) if u is None else self._check_controls(u, len(q))
+        report = self._report(state, u)
+        found = max(count for count, _ in report) if report else 0
+        if found > self.arrays.max_contacts:
+            raise PullbackError(
+                f"{found} contacts where there is room for {self.arrays.max_contacts}; "
+                f"compile with max_contacts={found} or more"
+            )
+        return [contacts for _, contacts in report]
+
+    def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
+        """Return for each world how many contacts there are, and those there is room for."""
+        inputs = self._check_inputs(state, u)
         with torch.no_grad():
-            given = (q, qd, state.impulses, controls, self.parameters.packed())
-            (report,) = self._programs.contacts().run(given)
+            (report,) = self._programs.contacts().run(inputs)
         worlds = []
         for found, *rows in report.tolist():
-            if found > self.arrays.max_contacts:
-                raise PullbackError(
-                    f"{int(found)} contacts where there is room for {self.arrays.max_contacts}; "
-                    f"compile with max_contacts={int(found)} or more"
-                )
-            records = [rows[REPORT_ROWS * c : REPORT_ROWS * (c + 1)] for c in range(int(found))]
-            worlds.append([self._contact(record) for record in records])
+            present = range(min(int(found), self.arrays.max_contacts))
+            records = [rows[REPORT_ROWS * c : REPORT_ROWS * (c + 1)] for c in present]
+            worlds.append((int(found), [self._contact(record) for record in records]))
         return worlds
 
     def _contact(self, record: Sequence[float]) -> Contact:
@@ -169,53 +186,73 @@ class Sim:
 
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
         """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""
-        q, qd = self._check_state(state)
+        q, qd = state.q, state.qd
         rows = self.parameters()
+        self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
         totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
         rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
         return totals[:, 9] + rotors, -(rows.gravity * totals[:, 6:9]).sum(-1)
 
     # -- the border ----------------------------------------------------------------------------------------------
 
-    def _check_state(self, state: State) -> tuple[Tensor, Tensor]:
-        q, qd = state.q, state.qd
-        if q.ndim != 2 or qd.ndim != 2 or q.shape[1] != self.nq or qd.shape[1] != self.nv or len(q) != len(qd):
+    def _check_inputs(self, state: State, u: Tensor | None, steps: int = 1) -> tuple[Tensor | None, ...]:
+        """Return what the kernels read: state, controls (B, steps nu) and parameters, all for 1 world or for B."""
+        worlds = self._check_state(state)
+        parameters = self.parameters.packed()
+        if u is None:
+            u = self._like.new_zeros(1, self._rows[3])
+        elif not isinstance(u, Tensor) or u.ndim != 2 or u.shape[1] != steps * self._rows[3]:
+            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+            raise PullbackError(f"u is {got}; expected (B, {self.nu}): {self._driven()}")
+        self._check_type("controls", u)
+        self._check_worlds(worlds, parameters.shape[0], u.shape[0])
+        refuse_not_finite("controls", u)
+        return state.q, state.qd, state.impulses, u, parameters
+
+    def _check_state(self, state: State) -> int:
+        """Return the number of worlds of a state that fits."""
+        if not isinstance(state, State):
+            raise PullbackError(f"the state is a {type(state).__name__}; expected a State, as sim.initial_state() gives")
+        q, qd, impulses = state.q, state.qd, state.impulses
+        nq, nv, nimpulse, _ = self._rows
+        worlds = q.shape[0] if q.ndim == 2 else -1
+        if q.shape != (worlds, nq) or qd.shape != (worlds, nv):
             raise PullbackError(
-                f"the state has q {tuple(q.shape)} and qd {tuple(qd.shape)}; expected (B, {self.nq}) and (B, {self.nv}), "
+                f"the state has q {tuple(q.shape)} and qd {tuple(qd.shape)}; expected (B, {nq}) and (B, {nv}), "
                 f"as sim.initial_state(batch=B) gives"
             )
-        rows = self._programs.nimpulse
-        if (state.impulses is None) != (rows == 0) or (rows and state.impulses.shape != (len(q), rows)):  # pyright: ignore
+        if nimpulse != 0 if impulses is None else impulses.shape != (worlds, nimpulse):
             raise PullbackError(
-                f"the state has impulses {None if state.impulses is None else tuple(state.impulses.shape)}, the solver "
-                f"{'starts warm: expected ' + str((len(q), rows)) if rows else 'does not start warm: expected None'}; "
+                f"the state has impulses {None if impulses is None else tuple(impulses.shape)}, the solver "
+                f"{f'starts warm: expected {(worlds, nimpulse)}' if nimpulse else 'does not start warm: expected None'}; "
                 f"start from sim.initial_state() of this simulation"
             )
         for name, x in (("q", q), ("qd", qd)):
             self._check_type(name, x)
-        return q, qd
+            refuse_not_finite(name, x)
+        return worlds
 
-    def _check_controls(self, u: Tensor, worlds: int) -> Tensor:
-        if not isinstance(u, Tensor) or u.ndim != 2 or u.shape[1] != self.nu or len(u) not in (1, worlds):
-            got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
-            raise PullbackError(f"u is {got}; expected ({worlds}, {self.nu}): {self._driven()}")
-        self._check_type("u", u)
-        return u
+    def _check_worlds(self, state: int, parameters: int, controls: int = 1) -> None:
+        """Refuse numbers of worlds that differ; one of anything is for all worlds."""
+        worlds = state if state != 1 else max(parameters, controls)
+        if parameters not in (1, worlds) or controls not in (1, worlds):
+            raise PullbackError(
+                f"the state has {state} worlds, the parameters are for {parameters} and the controls for {controls}; give "
+                f"the same number, or 1 for what all worlds share: sim.initial_state(batch={max(parameters, controls)})"
+            )
 
-    def _flat_controls(self, controls: Tensor, worlds: int) -> Tensor:
-        """Return controls (T, B, nu) as (B, T nu)."""
-        fits = isinstance(controls, Tensor) and controls.ndim == 3 and controls.shape[1] in (1, worlds)
-        if not fits or controls.shape[2] != self.nu:
-            got = tuple(controls.shape) if isinstance(controls, Tensor) else type(controls).__name__
-            raise PullbackError(f"controls are {got}; expected (T, {worlds}, {self.nu}): {self._driven()}")
-        self._check_type("controls", controls)
-        return controls.transpose(0, 1).reshape(controls.shape[1], -1)
-
-    def _no_controls(self, steps: int, q: Tensor) -> Tensor:
-        return q.new_zeros(1, steps * self.nu)
+    def _flat_controls(self, controls: Tensor) -> tuple[int, Tensor]:
+        """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
+        if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
+            got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]
+            raise PullbackError(
+                f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}; or a whole number of steps"
+            )
+        steps, worlds, _ = controls.shape
+        return steps, controls.transpose(0, 1).reshape(worlds, steps * self.nu)
 
     def _check_type(self, name: str, x: Tensor) -> None:
-        if x.dtype != self._like.dtype or x.device != self._like.device:
+        if (x.dtype, x.device) != self._type:
             raise PullbackError(
                 f"{name} is {x.dtype} on {x.device}, the simulation {self.dtype} on {self.device}; "
                 f"pass {name}.to(sim.device, sim.dtype)"

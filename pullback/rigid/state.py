@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -72,10 +72,13 @@ class State:
     q: Tensor
     qd: Tensor
     impulses: Tensor | None = None
+    status: Status | None = None
+    """What happened in the step that led here, if `sim.step` did."""
 
     def detach(self) -> State:
         """Return the same state, cut off from the computation that led to it."""
-        return State(self.q.detach(), self.qd.detach(), None if self.impulses is None else self.impulses.detach())
+        impulses = None if self.impulses is None else self.impulses.detach()
+        return State(self.q.detach(), self.qd.detach(), impulses, self.status)
 
     def __getitem__(self, worlds: int | slice | Tensor) -> State:
         """Return the state of some of the worlds; an int gives one world with its batch dimension."""
@@ -92,8 +95,8 @@ class Trajectory:
     q: Tensor
     qd: Tensor
     status: Status
-    steps: tuple[int, ...] = field(default=())
-    """Before which step each state is; all of 0 to T unless fewer are kept."""
+    steps: Tensor
+    """Before which step each state is (T+1,), on a CPU; all of 0 to T unless fewer are kept."""
     impulses: Tensor | None = None
     """The contact impulses of each state (T+1, B, n), where a warm start keeps them."""
 

@@ -9,8 +9,8 @@
 All velocities but the last are in the axes that bodies have before the step: c makes up for the turning of free joints'
 axes, and qd' is v turned into those after it (integrate_kernels.py).
 
-An impact, a contact with restitution, acts at the moment of touching, the fraction theta of the step after its start, so
-the coordinates move by dt (v - sum of theta M^-1 J^T lam) instead.                  (5)
+An impact, a contact with restitution, acts at the moment of touching, the fraction theta of the step after its start,
+so the coordinates move by dt (v - sum of theta M^-1 J^T lam) instead.                  (5)
 """
 
 from typing import Any
@@ -21,9 +21,7 @@ from pullback.rigid.collide_kernels import collide
 from pullback.rigid.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
-    ContactSettings,
     add_rows,
-    add_scalar_row,
     contact_block,
     contact_rows,
     scalar_rows,
@@ -36,8 +34,8 @@ from pullback.rigid.dynamics_kernels import (
     solve_transposed,
 )
 from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
-from pullback.rigid.layout import ParameterRows, ScratchRows
-from pullback.rigid.scene import Scene
+from pullback.rigid.problem_kernels import Job, add_all_rows, write_problem
+from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.pgs_kernels import solve
 from pullback.rigid.warm_kernels import load_impulses, store_impulses
 from pullback.spatial.arrays import load3, rows_from
@@ -47,23 +45,8 @@ NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 NOT_CONVERGED = wp.constant(4)
 
-
-@wp.struct
-class Job:
-    """Everything that is the same for all worlds: the scene, how contact is resolved, and where things stand."""
-
-    scene: Scene
-    settings: ContactSettings
-    parameters: ParameterRows
-    scratch: ScratchRows
-    steps: int
-    substeps: int
-    nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
-    skipped: int  # 1: the initial state is not among those returned
-    nkept: int
-    kept: wp.array(dtype=wp.int32)
-    nactions: int
-    actions: wp.array(dtype=wp.int32)
+VERIFYING_SWEEPS = wp.constant(2)
+"""Sweeps after a step of Newton's, which show whether it found the solution."""
 
 
 @wp.func
@@ -122,28 +105,64 @@ def contact_problem(
 
 
 @wp.func
+def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float32)):
+    """Do nothing: in float32 sweeps come as close as Newton's step would."""
+
+
+@wp.func
+def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
+    """Replace the impulses by those of Newton's step on the rows that hold, and s with them."""
+    place = job.scratch
+    lam = rows_from(scratch, place.lam)
+    s = rows_from(scratch, place.s)
+    one = scratch.dtype(1.0)
+    add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
+    write_problem(job, ncontact, nscalar, w, scratch)
+    newton_step(
+        ncontact, nscalar, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
+        rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, lam,
+        rows_from(scratch, place.alpha), rows_from(scratch, place.solver),
+    )  # fmt: skip
+    add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
+
+
+@wp.func
 def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if all were used."""
+    """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
+
+    Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
+    """
     place = job.scratch
     contacts = rows_from(scratch, place.contacts)
     scalars = rows_from(scratch, place.scalars)
-    Y = rows_from(scratch, place.Y)
-    Y_scalar = rows_from(scratch, place.Y_scalar)
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
+    one = scratch.dtype(1.0)
+    tolerance = scratch.dtype(job.settings.tolerance)
     if job.nimpulse > 0:
         load_impulses(job.scene, ncontact, nscalar, contacts, scalars, rows_from(scratch, place.impulses), w, lam)
-        for c in range(ncontact):
-            add_rows(job.scene, contacts, c, Y, load3(lam, 3 * c, w), w, s)
-        for k in range(nscalar):
-            add_scalar_row(job.scene, scalars, k, Y_scalar, lam[3 * ncontact + k, w], w, s)
+        add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
     else:
         for r in range(3 * ncontact + nscalar):
             lam[r, w] = scratch.dtype(0.0)
-    return solve(
-        job.scene, job.settings, ncontact, nscalar, contacts, rows_from(scratch, place.blocks), Y, scalars, Y_scalar, w,
-        lam, s,
-    )  # fmt: skip
+    sweeps = int(0)
+    done = int(ncontact + nscalar == 0)
+    for turn in range(1 + job.settings.newton_steps):
+        if done == 0:
+            limit = job.settings.iterations
+            if turn > 0:
+                limit = VERIFYING_SWEEPS
+                newton(job, ncontact, nscalar, w, scratch)
+            more, change = solve(
+                job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
+                rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
+            )  # fmt: skip
+            sweeps += more
+            if change <= tolerance:
+                done = 1
+    if done == 0:
+        sweeps = -sweeps
+    return sweeps
 
 
 @wp.func

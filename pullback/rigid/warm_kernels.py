@@ -1,4 +1,4 @@
-"""Starting the solver from the impulses of the step before: they are part of the state (docs/derivations/contact_step.md).
+"""Starting the solver from the last step's impulses, a part of the state (docs/derivations/contact_step.md, section 7).
 
     impulses    6 rows a contact    pair + 1 (0: none), the two features, normal and tangential impulses
                 1 row a limit       its impulse, negative at the upper end

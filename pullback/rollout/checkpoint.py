@@ -133,33 +133,43 @@ class _Actions:
         self.state = None
 
 
-def _make_plan(kept: list[int], rows: list[tuple[int, int, int]]) -> Plan:
-    arrays = np.array(kept, np.int32), np.array(rows, np.int32).reshape(-1, 3)
+def _make_plan(kept: Any, actions: Any, slots: int) -> Plan:
+    arrays = np.array(kept, np.int32), np.array(actions, np.int32).reshape(-1, 3)
     for array in arrays:
         array.flags.writeable = False
-    return Plan(*arrays, slots=len({slot for op, _, slot in rows if op == SAVE}))
+    return Plan(*arrays, slots)
 
 
 @lru_cache(maxsize=32)
 def _plan_every(interval: int, n: int) -> Plan:
-    starts = list(range(0, n, interval))
-    kept = [*starts, n]
-    actions = _Actions()
-    end = n
-    for index, start in reversed(list(enumerate(starts))):
-        slot = {start: index} | {state: len(kept) + state - start - 1 for state in range(start + 1, end - 1)}
-        # recompute the segment's states, once
-        for state in range(start + 1, end):
-            actions.go_to(state, slot[state - 1], state - 1)
-            if state in slot:
-                actions.save(slot[state])
-        # the last of them is current already
-        for state in reversed(range(start, end)):
-            if actions.state != state:
-                actions.go_to(state, slot[state], state)
-            actions.vjp()
-        end = start
-    return _make_plan(kept, actions.rows)
+    interval = max(min(interval, n), 1)
+    kept = np.append(np.arange(0, n, interval), n)
+    # all segments are alike, but the last one may be shorter
+    whole, rest = divmod(n, interval)
+    actions = _segment_actions(interval, first_slot=len(kept))[None].repeat(whole, 0)
+    numbers = np.arange(whole, dtype=np.int32)[:, None]
+    actions[:, :, 1] += numbers * interval
+    actions[:, :1, 2] = actions[:, -2:-1, 2] = numbers
+    last = _segment_actions(rest, first_slot=len(kept))
+    last[:, 1] += whole * interval
+    last[:1, 2] = last[-2:-1, 2] = whole
+    return _make_plan(kept, np.concatenate([last, actions[::-1].reshape(-1, 3)]), slots=max(interval - 2, 0))
+
+
+def _segment_actions(length: int, first_slot: int) -> np.ndarray:
+    """Return the actions (N, 3) for a segment from state 0 on, in slot 0, with scratch from `first_slot` on."""
+    if length == 0:
+        return np.zeros((0, 3), np.int32)
+    state = np.arange(length)
+    slot = np.where(state > 0, first_slot + state - 1, 0)
+    restore, advance, save, vjp = (
+        np.stack([np.full(length, op), state, slot if op in (RESTORE, SAVE) else np.full(length, -1)], 1)
+        for op in (RESTORE, ADVANCE, SAVE, VJP)
+    )
+    # recompute the segment's states, once; the last of them is current then, the others are in their slots
+    forward = np.stack([advance[:-1], save[1:]], 1).reshape(-1, 3)[:-1]
+    backward = np.stack([restore, vjp], 1)[::-1].reshape(-1, 3)[1:]
+    return np.concatenate([restore[:1], forward, backward]).astype(np.int32)
 
 
 @lru_cache(maxsize=32)
@@ -181,7 +191,7 @@ def _plan_binomial(slots: int, n: int) -> Plan:
         end = target
         if end == start:
             held.pop()
-    return _make_plan(kept, actions.rows)
+    return _make_plan(kept, actions.rows, slots=len({slot for op, _, slot in actions.rows if op == SAVE}))
 
 
 def _advance_by(length: int, slots: int) -> int:

@@ -138,6 +138,26 @@ def add_contact_unknowns(
 
 
 @wp.func
+def add_unknowns(
+    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
+    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
+    adj_lam: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write an unknown for each row that is held; return how many there are."""
+    m = 3 * nc + ns
+    zero = A.dtype(0.0)
+    count = int(0)
+    for c in range(nc):
+        if lam[3 * c, w] > zero:
+            count = add_contact_unknowns(count, c, m, cone, A, b, mu, lam, adj_lam, w, work)
+    for s in range(ns):
+        i = 3 * nc + s
+        if lam[i, w] > lower[s, w] and lam[i, w] < upper[s, w]:
+            count = add_unknown(count, m, i, wp.vector(A.dtype(1.0), zero, zero), zero, zero, adj_lam, w, work)
+    return count
+
+
+@wp.func
 def trial_product(A: wp.array2d(dtype=Any), i: int, trial: Any, w: int):
     """Return the product of a trial column with A from entry i on."""
     value = trial[0] * A[i, w]
@@ -149,8 +169,8 @@ def trial_product(A: wp.array2d(dtype=Any), i: int, trial: Any, w: int):
 
 
 @wp.func
-def assemble(count: int, m: int, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)):
-    """Write (R^T A E + D)^T, `count` by `count`, to the first rows of work: eq. (13)."""
+def assemble(count: int, m: int, transposed: bool, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)):
+    """Write R^T A E + D, or its transpose, `count` by `count`, to the first rows of work: eq. (13)."""
     for column in range(count):
         at = m * m + column * UNKNOWN_ROWS
         row = int(work[at + ROW, w])
@@ -165,7 +185,10 @@ def assemble(count: int, m: int, A: wp.array2d(dtype=Any), w: int, work: wp.arra
                 value += second * trial_product(A, i + m, trial, w)
             if k == column:
                 value += work[at + DIAGONAL, w]
-            work[k * count + column, w] = value
+            if transposed:
+                work[k * count + column, w] = value
+            else:
+                work[column * count + k, w] = value
 
 
 @wp.func
@@ -255,16 +278,8 @@ def implicit_vjp(
     """
     m = 3 * nc + ns
     zero = A.dtype(0.0)
-    one = A.dtype(1.0)
-    count = int(0)
-    for c in range(nc):
-        if lam[3 * c, w] > zero:
-            count = add_contact_unknowns(count, c, m, cone, A, b, mu, lam, adj_lam, w, work)
-    for s in range(ns):
-        i = 3 * nc + s
-        if lam[i, w] > lower[s, w] and lam[i, w] < upper[s, w]:
-            count = add_unknown(count, m, i, wp.vector(one, zero, zero), zero, zero, adj_lam, w, work)
-    assemble(count, m, A, w, work)
+    count = add_unknowns(nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, work)
+    assemble(count, m, True, A, w, work)
     right = m * (m + UNKNOWN_ROWS)
     solve_in_place(count, right, w, work)
     # eq. (14)

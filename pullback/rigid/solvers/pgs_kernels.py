@@ -60,6 +60,7 @@ def solve(
     scene: Scene,
     settings: ContactSettings,
     # in
+    iterations: int,
     ncontact: int,
     nscalar: int,
     contacts: wp.array2d(dtype=Any),
@@ -72,14 +73,12 @@ def solve(
     lam: wp.array2d(dtype=Any),
     s: wp.array2d(dtype=Any),
 ):
-    """Sweep over the rows until they hardly change or the sweeps are used up; return the sweeps, negative if used up."""
+    """Sweep over the rows until they hardly change, or `iterations` times; return sweeps and the last one's change."""
     zero = s.dtype(0.0)
     cfm = s.dtype(settings.cfm)
     tolerance = s.dtype(settings.tolerance)
     sweeps = int(0)
-    sweeps_left = int(settings.iterations)
-    if ncontact + nscalar == 0:
-        sweeps_left = 0
+    sweeps_left = int(iterations)
     change = zero
     while sweeps_left > 0:
         change = zero
@@ -110,6 +109,4 @@ def solve(
         sweeps_left -= 1
         if change <= tolerance:
             sweeps_left = 0
-    if change > tolerance:
-        sweeps = -sweeps
-    return sweeps
+    return sweeps, change

@@ -1,0 +1,136 @@
+"""What a step's kernels are told, and the contact problem of a step as a whole: all rows at once, and its matrix."""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.constraint_kernels import (
+    BIAS,
+    BLOCK_ROWS,
+    FRICTION,
+    LOWER,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
+    UPPER,
+    ContactSettings,
+    add_rows,
+    add_scalar_row,
+    row_dots,
+    scalar_dot,
+)
+from pullback.rigid.layout import ParameterRows, ScratchRows
+from pullback.rigid.scene import Scene
+from pullback.spatial.arrays import load3, rows_from, store
+
+
+@wp.struct
+class Job:
+    """Everything that is the same for all worlds: the scene, how contact is resolved, and where things stand."""
+
+    scene: Scene
+    settings: ContactSettings
+    parameters: ParameterRows
+    scratch: ScratchRows
+    steps: int
+    substeps: int
+    nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
+    skipped: int  # 1: the initial state is not among those returned
+    nkept: int
+    kept: wp.array(dtype=wp.int32)
+    nactions: int
+    actions: wp.array(dtype=wp.int32)
+
+
+@wp.func
+def rows_of(
+    job: Job,
+    nc: int,
+    ns: int,
+    x: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Write Y x for all rows."""
+    place = job.scratch
+    for c in range(nc):
+        store(
+            out, 3 * c, w, row_dots(job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), x, w)
+        )
+    for k in range(ns):
+        out[3 * nc + k, w] = scalar_dot(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar), x, w
+        )
+
+
+@wp.func
+def add_all_rows(
+    job: Job,
+    nc: int,
+    ns: int,
+    weights: wp.array2d(dtype=Any),
+    factor: Any,
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Add factor Y^T weights to `out`."""
+    place = job.scratch
+    for c in range(nc):
+        add_rows(
+            job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y),
+            factor * load3(weights, 3 * c, w), w, out,
+        )  # fmt: skip
+    for k in range(ns):
+        add_scalar_row(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar),
+            factor * weights[3 * nc + k, w], w, out,
+        )  # fmt: skip
+
+
+@wp.func
+def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the contact problem as the solvers' adjoints read it: A, b, friction coefficients and bounds."""
+    scene = job.scene
+    place = job.scratch
+    nv = scene.topology.nv
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    scalars = rows_from(scratch, place.scalars)
+    Y = rows_from(scratch, place.Y)
+    Y_scalar = rows_from(scratch, place.Y_scalar)
+    s = rows_from(scratch, place.s)
+    A = rows_from(scratch, place.A)
+    b = rows_from(scratch, place.b)
+    mu = rows_from(scratch, place.mu)
+    lower = rows_from(scratch, place.lower)
+    upper = rows_from(scratch, place.upper)
+    column = rows_from(scratch, place.nu)
+    m = 3 * nc + ns
+    zero = scratch.dtype(0.0)
+    cfm = scratch.dtype(job.settings.cfm)
+    for c in range(nc):
+        free = row_dots(scene, contacts, c, Y, s, w)
+        store(b, 3 * c, w, wp.vector(free[0] + blocks[c * BLOCK_ROWS + BIAS, w], free[1], free[2]))
+        mu[c, w] = blocks[c * BLOCK_ROWS + FRICTION, w]
+    for k in range(ns):
+        b[3 * nc + k, w] = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[k * SCALAR_ROWS + SCALAR_BIAS, w]
+        lower[k, w] = scalars[k * SCALAR_ROWS + LOWER, w]
+        upper[k, w] = scalars[k * SCALAR_ROWS + UPPER, w]
+    # A column by column: Y times a column of Y^T
+    for j in range(m):
+        for v in range(nv):
+            column[v, w] = zero
+        if j < 3 * nc:
+            unit = wp.vector(zero, zero, zero)
+            unit[j % 3] = scratch.dtype(1.0)
+            add_rows(scene, contacts, j // 3, Y, unit, w, column)
+        else:
+            add_scalar_row(scene, scalars, j - 3 * nc, Y_scalar, scratch.dtype(1.0), w, column)
+        for c in range(nc):
+            dots = row_dots(scene, contacts, c, Y, column, w)
+            for r in range(3):
+                A[(3 * c + r) * m + j, w] = dots[r]
+        for k in range(ns):
+            A[(3 * nc + k) * m + j, w] = scalar_dot(scene, scalars, k, Y_scalar, column, w)
+        A[j * m + j, w] = A[j * m + j, w] + cfm
