@@ -29,6 +29,8 @@ FEW = 64
 SHARD_GAP = 64
 """Elements left between what two CPU threads write to: two pairs of cache lines in float32."""
 
+_in_transform = torch._C._are_functorch_transforms_active
+
 REAL = {torch.float32: wp.float32, torch.float64: wp.float64}
 
 
@@ -48,10 +50,16 @@ class Operator:
     """Whether a coordinate that is not finite always shows in the output; whatever else is not finite does."""
     checked: bool = True
     """Whether an output that is not finite is an error; otherwise it says so itself."""
+    plain_outputs: int = 0
+    """How many of the last outputs have no gradient."""
 
 
 class Program:
-    """An operator bound to a robot: constants for its kernels, rows of output and of scratch."""
+    """An operator bound to a robot: constants for its kernels, rows of output and of scratch.
+
+    An output without rows is None. `read_outputs` is how many of the first outputs the vjp reads, all by default; the
+    others are not kept for it.
+    """
 
     def __init__(
         self,
@@ -61,37 +69,39 @@ class Program:
         rows: int | Sequence[int],
         scratch: Sequence[int],
         vjp_scratch: Sequence[int],
+        read_outputs: int | None = None,
     ) -> None:
         self.operator = operator
         self.rows = (rows,) if isinstance(rows, int) else tuple(rows)
         self.scratch = tuple(scratch)
         self.vjp_scratch = tuple(vjp_scratch)
+        self.read_outputs = len(self.rows) if read_outputs is None else read_outputs
+        self.first_plain = len(self.rows) - operator.plain_outputs
         self._constants = constants
         self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:
-        """Return the output (B, rows), differentiable in every input."""
-        return self.outputs(*inputs)[0]
+        """Return the only output (B, rows), differentiable in every input."""
+        return self.outputs(*inputs)[0]  # pyright: ignore[reportReturnType]
 
-    def outputs(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        """Return all outputs (B, rows), differentiable in every input."""
+    def outputs(self, *inputs: Tensor | None) -> tuple[Any, ...]:
+        """Return all outputs (B, rows), differentiable in every input; the first input cannot be None."""
         # torch's way through transforms, and to an error in forward mode, costs 30 µs a call: taken where it is needed
-        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-            return _Transformed.apply(self, *inputs)  # pyright: ignore[reportReturnType]
+        if _in_transform() or forward_ad._current_level >= 0:
+            return _Transformed.apply(self, *inputs)
         if torch.is_grad_enabled():
             for x in inputs:
                 if x is not None and x.requires_grad:
-                    return _Forward.apply(self, *inputs)  # pyright: ignore[reportReturnType]
+                    return _Forward.apply(self, *inputs)
         return self.run(inputs)
 
-    def run(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    def run(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel."""
         launch = _Launch(inputs)
-        outputs = tuple([launch.output(rows) for rows in self.rows])
+        outputs = tuple([launch.output(rows) if rows else launch.absent() for rows in self.rows])
         launch(self.launchers(launch.reference)[0], self.scratch)
         if launch.on_cpu and self.operator.checked:
-            shows = all(_is_finite(x) for x in outputs) and (self.operator.shows_q or _is_finite(launch.reference))
-            if not shows:
+            if not are_finite(*outputs) or not (self.operator.shows_q or are_finite(launch.reference)):
                 self._refuse(inputs, outputs[0])
         return outputs
 
@@ -99,14 +109,16 @@ class Program:
         self,
         wanted: Sequence[bool],
         adj_outputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
+        outputs: Sequence[Tensor | None],
         inputs: Sequence[Tensor | None],
     ) -> tuple[Tensor, ...]:
         """Launch the vjp kernel; return the cotangents of the inputs that are wanted."""
         launch = _Launch(inputs)
-        for x in (*outputs, *adj_outputs):
-            launch.input(x)
-        cotangents = [launch.cotangent(x if want else None) for want, x in zip(wanted, inputs)]
+        unread = [None] * (len(self.rows) - len(outputs))
+        launch.read((*outputs, *unread, *adj_outputs))
+        cotangents = [
+            launch.cotangent(x) if want and x is not None else launch.absent() for want, x in zip(wanted, inputs)
+        ]
         launch(self.launchers(launch.reference)[1], self.vjp_scratch)
         return tuple([launch.reduce(c, x) for c, x in zip(cotangents, inputs) if c is not None and x is not None])
 
@@ -138,7 +150,7 @@ class Program:
 
 def refuse_not_finite(name: str, x: Tensor) -> None:
     """Raise if an entry of x (B, n) is not finite; not on a GPU and not inside a functorch transform."""
-    if not x.is_cpu or torch._C._are_functorch_transforms_active() or _is_finite(x):
+    if are_finite(x):
         return
     bad = (~torch.isfinite(x)).nonzero().tolist()
     if bad:
@@ -149,60 +161,70 @@ def refuse_not_finite(name: str, x: Tensor) -> None:
         )
 
 
-def _is_finite(x: Tensor) -> bool:
-    """Tell whether all of x (B, n) is finite; if it is small, whether its sum is, which may only cost another look.
+def are_finite(*tensors: Tensor) -> bool:
+    """Tell whether all tensors (B, n) are finite; of small ones, whether their sum is, which may only cost another look.
 
-    By numpy, for torch wakes threads that go on spinning where ours should run.
+    By numpy, for torch wakes threads that go on spinning where ours should run. What is on a GPU or inside a functorch
+    transform is not looked at and passes.
     """
-    if x.numel() <= FEW:
-        return math.isfinite(sum(map(sum, x.tolist())))
-    return bool(np.isfinite(x.detach().numpy()).all())
+    if not tensors[0].is_cpu or _in_transform():
+        return True
+    total = 0.0
+    for x in tensors:
+        if x.numel() > FEW:
+            if not np.isfinite(x.detach().numpy()).all():
+                return False
+        else:
+            for row in x.tolist():
+                total += sum(row)
+    return math.isfinite(total)
 
 
 class _Launch:
     """The arrays of one launch, in the kernel's order: keeps what it allocates alive until the launch is done."""
 
     def __init__(self, inputs: Sequence[Tensor | None]) -> None:
-        reference, worlds = None, 1
-        for x in inputs:
-            if x is not None:
-                reference = reference if reference is not None else x
-                size = x.shape[0]
-                if size != 1:
-                    worlds = size
+        reference = inputs[0]
         assert reference is not None
         self.reference = reference
-        self.worlds = worlds
         self.dtype = reference.dtype
         self.on_cpu = reference.is_cpu
         self.element = 8 if self.dtype is torch.float64 else 4
-        self.shards = shards_for(worlds, torch.get_num_threads()) if self.on_cpu else 1
-        self.sums_over_worlds = False
+        self.worlds = 1
         self.kept: list[Tensor] = []
         self.arrays: list[Strided] = []
-        for x in inputs:
-            self.input(x)
+        self.read(inputs)
+        self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
+        self.sums_over_worlds = False
 
-    def input(self, x: Tensor | None) -> None:
-        """Append a tensor that the kernel reads."""
-        if x is None:
-            self.arrays.append(ABSENT)
-            return
-        # neighbours in memory: the rows of a world on a CPU, the worlds of a row on a GPU
-        worlds, rows = x.shape
-        world_stride, row_stride = x.stride()
-        element = self.element
-        if self.on_cpu:
-            if row_stride != 1 and rows > 1:
-                x = x.contiguous()
+    def read(self, tensors: Sequence[Tensor | None]) -> None:
+        """Append what the kernel reads, for one world or for all."""
+        element, on_cpu, arrays = self.element, self.on_cpu, self.arrays
+        for x in tensors:
+            if x is None:
+                arrays.append(ABSENT)
+                continue
+            # neighbours in memory: the rows of a world on a CPU, the worlds of a row on a GPU
+            worlds, rows = x.shape
+            world_stride, row_stride = x.stride()
+            if worlds == 1:
+                world_stride = 0
+            else:
+                self.worlds = worlds
+            if on_cpu:
+                if row_stride != 1 and rows > 1:
+                    x = x.contiguous()
+                    self.kept.append(x)
+                    world_stride, row_stride = rows if worlds > 1 else 0, 1
+            elif worlds > 1:
+                x = x.t().contiguous().t()
                 self.kept.append(x)
-                world_stride, row_stride = rows, 1
-        elif worlds > 1:
-            x = x.t().contiguous().t()
-            self.kept.append(x)
-            world_stride, row_stride = 1, worlds
-        stride = world_stride * element if worlds > 1 else 0
-        self.arrays.append((x.data_ptr(), rows, row_stride * element, stride, 0, False))
+                world_stride, row_stride = 1, worlds
+            arrays.append((x.data_ptr(), rows, row_stride * element, world_stride * element, 0, False))
+
+    def absent(self) -> None:
+        """Append an array that is not there."""
+        self.arrays.append(ABSENT)
 
     def output(self, rows: int, make: Callable[..., Tensor] = torch.empty, *, zeroed: bool = False) -> Tensor:
         """Append a tensor (B, rows) laid out as the device likes it, and return it."""
@@ -215,11 +237,8 @@ class _Launch:
         self.arrays.append((x.data_ptr(), rows, worlds * element, element, 0, False))
         return x.t()
 
-    def cotangent(self, x: Tensor | None) -> Tensor | None:
+    def cotangent(self, x: Tensor) -> Tensor:
         """Append zeros that the kernel adds to: (B, n), or one row a shard where the worlds share x on a CPU."""
-        if x is None:
-            self.arrays.append(ABSENT)
-            return None
         size, rows = x.shape
         if size == 1 and self.on_cpu:
             self.sums_over_worlds = True
@@ -239,7 +258,7 @@ class _Launch:
             stream = _warp_stream(torch.cuda.current_stream(self.reference.device).cuda_stream, launcher.device)
         for rows in scratch:
             if rows == 0:
-                self.arrays.append(ABSENT)
+                self.absent()
             else:
                 self.kept.append(self._rows_a_shard(rows, torch.empty) if self.on_cpu else self.output(rows))
         launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
@@ -257,11 +276,13 @@ def _warp_stream(cuda_stream: int, device: str) -> Any:
     return wp.Stream(device, cuda_stream=cuda_stream)
 
 
-class _Forward(torch.autograd.Function):
+class _Forward(torch.autograd.function._SingleLevelFunction):
+    """The function outside of transforms: `torch.autograd.Function.apply` looks for them and costs 10 µs."""
+
     @staticmethod
-    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
         outputs = program.run(inputs)
-        _Transformed.setup_context(ctx, (program, *inputs), outputs)
+        _keep(ctx, program, inputs, outputs)
         return outputs
 
     @staticmethod
@@ -273,23 +294,31 @@ class _Forward(torch.autograd.Function):
         _refuse_forward_mode(ctx)
 
 
+def _keep(ctx: Any, program: Program, inputs: Sequence[Tensor | None], outputs: tuple[Any, ...]) -> None:
+    """Keep what the vjp reads."""
+    ctx.program = program
+    ctx.set_materialize_grads(False)
+    if program.operator.plain_outputs:
+        ctx.mark_non_differentiable(*outputs[program.first_plain :])
+    ctx.save_for_backward(*outputs[: program.read_outputs], *inputs)
+
+
 class _Transformed(torch.autograd.Function):
     """The same, in the form that vmap, jacrev and their nestings need."""
 
     @staticmethod
-    def forward(program: Program, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
         return program.run(inputs)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.program = inputs[0]
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output, *inputs[1:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        _keep(ctx, inputs[0], inputs[1:], output)
 
     @staticmethod
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        count = len(adj_outputs)
-        outputs, inputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        count = ctx.program.read_outputs
+        saved = ctx.saved_tensors
+        outputs, inputs = saved[:count], saved[count:]
         wanted = ctx.needs_input_grad[1:]
         if all(x is None for x in adj_outputs):
             return (None,) * (1 + len(wanted))
@@ -307,10 +336,11 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    ) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
         folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
         outputs = program.outputs(*folded)
-        return tuple(x.reshape(info.batch_size, worlds, -1) for x in outputs), (0,) * len(outputs)
+        unfolded = tuple(None if x is None else x.reshape(info.batch_size, worlds, -1) for x in outputs)
+        return unfolded, tuple(None if x is None else 0 for x in outputs)
 
 
 def _refuse_forward_mode(ctx: Any) -> None:
@@ -323,8 +353,8 @@ def _refuse_forward_mode(ctx: Any) -> None:
 class _Vjp(torch.autograd.Function):
     @staticmethod
     def forward(program: Program, wanted: tuple[bool, ...], *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        n = len(program.rows)
-        return program.run_vjp(wanted, tensors[:n], tensors[n : 2 * n], tensors[2 * n :])  # pyright: ignore[reportArgumentType]
+        n, read = len(program.rows), len(program.rows) + program.read_outputs
+        return program.run_vjp(wanted, tensors[:n], tensors[n:read], tensors[read:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -352,7 +382,7 @@ class _Vjp(torch.autograd.Function):
         # worlds that share an input would add up over the mapped dimension too, so every world gets its own
         folded, worlds = _fold(info.batch_size, in_dims[2:], tensors, expand=True)
         cotangents = _Vjp.apply(program, wanted, *folded)
-        n = 2 * len(program.rows)
+        n = len(program.rows) + program.read_outputs
         shapes = [
             x.shape[0] if d is None else x.movedim(d, 0).shape[1]
             for x, d, want in zip(tensors[n:], in_dims[2 + n :], wanted)

@@ -2,8 +2,8 @@
 
 One sweep out and one back give body poses, the bias force h (gravity, velocity products, damping) and the mass matrix
 (docs/derivations/contact_step.md). M = L^T L keeps the branches' sparsity: row v of L is zero but for v and the dofs
-inboard of it (Featherstone 2008, chapter 8). Row v of M, then of L, stands at rows v * nv + u of its array; in the place
-of L's diagonal stands its inverse.
+inboard of it (Featherstone 2008, chapter 8). Row v of M, then of L, stands at rows v * nv + u of its array; in the
+place of L's diagonal stands its inverse.
 """
 
 from typing import Any

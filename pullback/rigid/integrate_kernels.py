@@ -4,7 +4,7 @@ A free joint's velocity is in the body's frame: p' = p + R v dt, quaternion' = q
 Quaternions are made unit on the way, so their length carries no gradient.
 
 A step finds the new velocity in the axes that the body has before it, where the linear velocity v of a free joint
-changes by a + w x v, a being the joint's acceleration, and then turns it into the axes after it: v' = exp(-w' dt) v. (2)
+changes by a + w x v, a being the joint's acceleration, and then turns it into the axes after it: v' = exp(-w' dt) v (2)
 Left in turning axes, Euler's step would add energy to whatever spins.
 """
 

@@ -21,7 +21,7 @@ from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule
 
 INPUTS = ("q", "qd", "impulses", "controls", "parameters")
-ROLLOUT = Operator("the rollout", INPUTS, rollout_kernels.kernels, checked=False)
+ROLLOUT = Operator("the rollout", INPUTS, rollout_kernels.kernels, checked=False, plain_outputs=1)
 CONTACTS = Operator("contacts", INPUTS, contact_kernels.kernels, checked=False)
 
 LIMIT_MARGIN = 0.1
@@ -62,10 +62,11 @@ class WorldPrograms:
     def _rollout(self, steps: int, schedule: Schedule) -> Program:
         plan = self.plan(steps, schedule)
         states = len(plan.kept)
-        return self._bind(ROLLOUT, self._state_rows(states), plan)
+        return self._bind(ROLLOUT, self._state_rows(states), plan, read_outputs=3)
 
     def _step(self) -> Program:
-        return self._bind(ROLLOUT, self._state_rows(1), self.plan(1, Every(1)), skipped=1)
+        # with several substeps the vjp starts from the states between them, not from the one returned
+        return self._bind(ROLLOUT, self._state_rows(1), self.plan(1, Every(1)), skipped=1, read_outputs=0)
 
     def _state_rows(self, states: int) -> tuple[int, ...]:
         a = self.arrays
@@ -84,7 +85,9 @@ class WorldPrograms:
             vjp_scratch=[n * int(momentum_kernels.VJP_ROWS)],
         )
 
-    def _bind(self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0) -> Program:
+    def _bind(
+        self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0, read_outputs: int = 0
+    ) -> Program:
         arrays, contact = self.arrays, self.contact
         parameters, _ = parameter_rows(arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.npair)
         place, forward, total = scratch_rows(
@@ -111,7 +114,9 @@ class WorldPrograms:
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
             return job
 
-        return Program(operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0])
+        return Program(
+            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs
+        )
 
     @property
     def _polishes(self) -> bool:

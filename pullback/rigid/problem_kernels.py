@@ -1,4 +1,4 @@
-"""What a step's kernels are told, and the contact problem of a step as a whole: all rows at once, and its matrix."""
+"""What kernels are told, and a step's contact problem as a whole and as a matrix (docs/derivations/contact_step.md)."""
 
 from typing import Any
 

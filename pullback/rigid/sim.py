@@ -8,7 +8,7 @@ from numbers import Integral
 
 import torch
 
-from pullback.core.bridge import refuse_not_finite
+from pullback.core.bridge import are_finite, refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.compile import compile_world
 from pullback.rigid.contact_kernels import REPORT_ROWS
@@ -114,7 +114,7 @@ class Sim:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
         inputs = self._check_inputs(state, u)
         q, qd, impulses, status = self._programs.step().outputs(*inputs)
-        return State(q, qd, impulses if self._rows[2] else None, Status(status.detach(), self.substeps))
+        return State(q, qd, impulses, Status(status, self.substeps))
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
@@ -140,9 +140,9 @@ class Sim:
         trajectory = Trajectory(
             self._unfold(q, len(kept), nq),
             self._unfold(qd, len(kept), nv),
-            status=Status(status.detach(), self.substeps),
+            status=Status(status, self.substeps),
             steps=torch.from_numpy(kept),
-            impulses=self._unfold(impulses, len(kept), nimpulse) if nimpulse else None,
+            impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
         if check:
             trajectory.status.check()
@@ -206,8 +206,11 @@ class Sim:
             raise PullbackError(f"u is {got}; expected (B, {self.nu}): {self._driven()}")
         self._check_type("controls", u)
         self._check_worlds(worlds, parameters.shape[0], u.shape[0])
-        refuse_not_finite("controls", u)
-        return state.q, state.qd, state.impulses, u, parameters
+        q, qd = state.q, state.qd
+        if not are_finite(q, qd, u):
+            for name, x in (("q", q), ("qd", qd), ("controls", u)):
+                refuse_not_finite(name, x)
+        return q, qd, state.impulses, u, parameters
 
     def _check_state(self, state: State) -> int:
         """Return the number of worlds of a state that fits."""
@@ -229,7 +232,6 @@ class Sim:
             )
         for name, x in (("q", q), ("qd", qd)):
             self._check_type(name, x)
-            refuse_not_finite(name, x)
         return worlds
 
     def _check_worlds(self, state: int, parameters: int, controls: int = 1) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
+from pullback.rigid.solvers.rows_kernels import SMALL, add_multiple, dot_rows, solve_small
 
 # rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side
 ROW = wp.constant(0)
@@ -201,11 +201,8 @@ def swap_rows(n: int, i: int, j: int, w: int, work: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def solve_in_place(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
-    """Solve the n by n system in the first rows of work; the solution takes the place of the right-hand side.
-
-    By elimination with partial pivoting. Blocks that do not touch each other cost no more than on their own.
-    """
+def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
+    """Solve in place by elimination with partial pivoting; blocks that do not touch each other cost as on their own."""
     for j in range(n):
         pivot = int(j)
         largest = wp.abs(work[j * n + j, w])
@@ -226,6 +223,15 @@ def solve_in_place(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
         j = n - 1 - backwards
         known = dot_rows(work, j * n + j + 1, work, right + j + 1, backwards, w)
         work[right + j, w] = (work[right + j, w] - known) / work[j * n + j, w]
+
+
+@wp.func
+def solve_in_place(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
+    """Solve the n by n system in the first rows of work; the solution takes the place of the right-hand side."""
+    if n <= SMALL:
+        solve_small(n, right, w, work)
+    else:
+        solve_large(n, right, w, work)
 
 
 @wp.func

@@ -33,6 +33,43 @@ def _addition(real: str) -> str:
     return _RUN.format(x="x") + _RUN.format(x="y") + loop
 
 
+_SOLVE = """
+    // elimination with partial pivoting on a copy that a thread has to itself: in registers and caches, not in the
+    // arrays that all worlds share
+    {real} a[SMALL * SMALL], x[SMALL];
+    char* at = reinterpret_cast<char*>(work.data) + size_t(w) * work.strides[1];
+#if defined(__CUDA_ARCH__)
+    const size_t step = work.strides[0];
+#else
+    const size_t step = sizeof(*work.data);
+#endif
+    for (int k = 0; k < n * n; ++k) a[k] = *reinterpret_cast<{real}*>(at + k * step);
+    for (int k = 0; k < n; ++k) x[k] = *reinterpret_cast<{real}*>(at + (right + k) * step);
+    for (int j = 0; j < n; ++j) {{
+        int pivot = j;
+        for (int i = j + 1; i < n; ++i)
+            if (fabs(a[i * n + j]) > fabs(a[pivot * n + j])) pivot = i;
+        if (pivot != j) {{
+            for (int k = j; k < n; ++k) {{ {real} t = a[j * n + k]; a[j * n + k] = a[pivot * n + k]; a[pivot * n + k] = t; }}
+            {real} t = x[j]; x[j] = x[pivot]; x[pivot] = t;
+        }}
+        for (int i = j + 1; i < n; ++i) {{
+            const {real} factor = a[i * n + j] / a[j * n + j];
+            if (factor != 0) {{
+                for (int k = j + 1; k < n; ++k) a[i * n + k] -= factor * a[j * n + k];
+                x[i] -= factor * x[j];
+            }}
+        }}
+    }}
+    for (int j = n - 1; j >= 0; --j) {{
+        {real} sum = x[j];
+        for (int k = j + 1; k < n; ++k) sum -= a[j * n + k] * x[k];
+        x[j] = sum / a[j * n + j];
+        *reinterpret_cast<{real}*>(at + (right + j) * step) = x[j];
+    }}
+"""
+SMALL = wp.constant(24)
+
 for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     _a = wp.array2d(dtype=_real)
 
@@ -43,3 +80,7 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     @wp.func_native(_addition(_name))
     def add_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Add `factor` times n rows of x to as many of y."""
+
+    @wp.func_native(_SOLVE.format(real=_name).replace("SMALL", str(int(SMALL))))
+    def solve_small(n: int, right: int, w: int, work: _a):
+        """Solve the n by n system, n <= SMALL, in the first rows of work; the solution replaces the right-hand side."""
