@@ -55,7 +55,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 def solver(case: Case, friction: Friction, gradient: Gradient, dtype: torch.dtype = torch.float64) -> pb.PGS:
     """Return a solver that converges."""
     tolerance = 1e-13 if dtype == torch.float64 else 1e-7
-    return pb.PGS(iterations=SWEEPS, tolerance=tolerance, friction=friction, gradient=gradient, cfm=case.cfm)
+    return pb.PGS(iterations=SWEEPS, tolerance=tolerance, friction=friction, gradient=gradient)
 
 
 @dataclass

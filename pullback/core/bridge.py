@@ -1,8 +1,8 @@
 """The one place where torch and Warp meet: kernels with their adjoints become differentiable torch functions.
 
 An `Operator` is a pair of kernels. A `Program` is an operator bound to one robot: it maps tensors (B, n), or (1, n) for
-what all worlds share, to one tensor (B, m) or several. Kernels see all of them as [row, world]. On a CPU that is a transposed
-view; on a GPU inputs are copied so that neighbouring worlds are neighbours in memory.
+what all worlds share, to one tensor (B, m) or several. Kernels see all of them as [row, world]. On a CPU that is a
+transposed view; on a GPU inputs are copied so that neighbouring worlds are neighbours in memory.
 """
 
 from __future__ import annotations
@@ -92,17 +92,17 @@ class Program:
         if torch.is_grad_enabled():
             for x in inputs:
                 if x is not None and x.requires_grad:
-                    return _Forward.apply(self, *inputs)
+                    return _Forward.apply(self, *inputs)  # pyright: ignore[reportAttributeAccessIssue]
         return self.run(inputs)
 
     def run(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel."""
         launch = _Launch(inputs)
-        outputs = tuple([launch.output(rows) if rows else launch.absent() for rows in self.rows])
+        outputs: tuple[Any, ...] = tuple([launch.output(r) if r else launch.absent() for r in self.rows])
         launch(self.launchers(launch.reference)[0], self.scratch)
-        if launch.on_cpu and self.operator.checked:
-            if not are_finite(*outputs) or not (self.operator.shows_q or are_finite(launch.reference)):
-                self._refuse(inputs, outputs[0])
+        operator = self.operator
+        if operator.checked and not (are_finite(*outputs) and (operator.shows_q or are_finite(launch.reference))):
+            self._refuse(inputs, outputs[0])
         return outputs
 
     def run_vjp(
@@ -116,7 +116,7 @@ class Program:
         launch = _Launch(inputs)
         unread = [None] * (len(self.rows) - len(outputs))
         launch.read((*outputs, *unread, *adj_outputs))
-        cotangents = [
+        cotangents: list[Tensor | None] = [
             launch.cotangent(x) if want and x is not None else launch.absent() for want, x in zip(wanted, inputs)
         ]
         launch(self.launchers(launch.reference)[1], self.vjp_scratch)
@@ -162,7 +162,7 @@ def refuse_not_finite(name: str, x: Tensor) -> None:
 
 
 def are_finite(*tensors: Tensor) -> bool:
-    """Tell whether all tensors (B, n) are finite; of small ones, whether their sum is, which may only cost another look.
+    """Tell whether all tensors (B, n) are finite; of small ones, whether their sum is: no may only cost another look.
 
     By numpy, for torch wakes threads that go on spinning where ours should run. What is on a GPU or inside a functorch
     transform is not looked at and passes.

@@ -31,9 +31,9 @@ WORLDS_PER_SHARD = 64
 Strided: TypeAlias = tuple[int, int, int, int, int, bool]
 """An array as kernels index it, [row, world]: address, rows, row_stride, world_stride, shard_stride, zeroed.
 
-Strides are in bytes; address 0 is an absent array. Rows that all worlds share have `world_stride` 0. `shard_stride` gives
-every shard of worlds rows of its own: scratch, and cotangents of what the worlds share. What is to be `zeroed` is filled by
-the thread that works on it. A plain tuple, for ten are made in every launch.
+Strides are in bytes; address 0 is an absent array. Rows that all worlds share have `world_stride` 0. `shard_stride`
+gives every shard of worlds rows of its own: scratch, and cotangents of what the worlds share. What is to be `zeroed` is
+filled by the thread that works on it. A plain tuple, for ten are made in every launch.
 """
 
 ABSENT: Strided = (0, 0, 0, 0, 0, False)

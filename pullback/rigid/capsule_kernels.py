@@ -259,7 +259,7 @@ def collide_capsule_box(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of the capsule a and the box b: two pairs where it lies over a face or along an edge, else one."""
+    """Note the features of capsule a and box b: two pairs where it lies over a face or along an edge, else one."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)

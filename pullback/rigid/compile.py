@@ -24,10 +24,14 @@ POINTS = {
     ("capsule", "capsule"): 2,
     ("capsule", "box"): 3,
     ("capsule", "plane"): 2,
-    ("box", "box"): 8,
-    ("box", "plane"): 4,
+    ("box", "box"): 16,
+    ("box", "plane"): 8,
 }
-"""Contacts that two shapes have at once, as a rule; a sphere has one with any."""
+"""Contacts that two shapes have at most; a sphere has one with any.
+
+Two faces meet in up to 8 corners and 8 crossings of edges; a box thinner than the margin touches a plane with all its
+vertices.
+"""
 
 POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8}
 """Contacts that a moving shape has at once, as a rule, however many others there are."""
@@ -227,9 +231,11 @@ class Forest:
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
         """Return how many contacts to make room for."""
-        total = sum(POINTS.get((self.shapes[a].kind, self.shapes[b].kind), 1) for a, b in pairs)
+        points = [POINTS.get((self.shapes[a].kind, self.shapes[b].kind), 1) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
-        return min(total, sum(POINTS_OF_SHAPE[self.shapes[k].kind] for k in touching))
+        usual = sum(POINTS_OF_SHAPE[self.shapes[k].kind] for k in touching)
+        # enough for any one pair, and for the usual number of contacts of all shapes at once
+        return min(sum(points), max([usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
         dofs, dof = [], self._last_dof(body)

@@ -113,8 +113,8 @@ def point_velocity(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: An
 
 @wp.func
 def contact_rows(
-    scene: Scene, poses: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), contacts: wp.array2d(dtype=Any), c: int, w: int,
-    blocks: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
+    scene: Scene, poses: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), contacts: wp.array2d(dtype=Any), c: int,
+    w: int, blocks: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the three rows Y of contact c, 3 (c nv + v) + direction, and its tangent."""
     nv = scene.topology.nv
@@ -196,7 +196,7 @@ def contact_block(
     start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
     blocks: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write bias, friction and diagonal block of contact c; `start` is L qd before the step, `s` L v* without contact."""
+    """Write bias, friction and diagonal block of contact c; `start` is L qd, `s` is L v* without contact."""
     nv = scene.topology.nv
     row = c * CONTACT_ROWS
     out = c * BLOCK_ROWS

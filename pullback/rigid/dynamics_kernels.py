@@ -248,7 +248,7 @@ def gather_wrenches(
     scene: Scene, q: wp.array2d(dtype=Any), placements: wp.array2d(dtype=Any), poses: wp.array2d(dtype=Any), w: int,
     wrench: wp.array2d(dtype=Any), adj_q: wp.array2d(dtype=Any), adj_placements: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Sum the bodies' wrench cotangents, at the world's origin, to the root; add those of coordinates and placements."""
+    """Sum the bodies' wrench cotangents, at the world's origin, to the root; add those of q and of placements."""
     topology = scene.topology
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
@@ -81,6 +83,7 @@ class ScratchRows:
     adj_lam: int
     multiplier: int
     alpha: int
+    kept_lam: int
     adj_mu: int
     adj_lower: int
     adj_upper: int
@@ -92,7 +95,7 @@ class ScratchRows:
     slots: int
 
 
-def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tuple[ParameterRows, dict[str, int]]:
+def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tuple[Any, dict[str, int]]:
     """Return where each group of parameters starts, and how many rows each has, in order."""
     sizes = {
         "gravity": 3,
@@ -122,7 +125,7 @@ def scratch_rows(
     unrolled: bool,
     newton: bool,
     slots: int,
-) -> tuple[ScratchRows, int, int]:
+) -> tuple[Any, int, int]:
     """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
     m = 3 * contacts + scalars
     sizes = {
@@ -150,6 +153,7 @@ def scratch_rows(
         "lower": scalars,
         "upper": scalars,
         "alpha": m,
+        "kept_lam": m,
         "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
         "nu": nv,
     }

@@ -120,7 +120,7 @@ class WorldPrograms:
 
     @property
     def _polishes(self) -> bool:
-        """Whether sweeps that are used up are followed by Newton's steps: where they are not themselves differentiated."""
+        """Whether Newton's steps follow sweeps that are used up: where the sweeps are not themselves differentiated."""
         return self.double and self.contact.gradient == "implicit"
 
     def _settings(self) -> Any:

@@ -175,8 +175,8 @@ def kernels(real: type):
                             )
                             kept -= 1
                     step_vjp(
-                        job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters, scratch,
-                        nowhere,
+                        job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters,
+                        scratch, nowhere,
                     )  # fmt: skip
                     copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
         if job.skipped == 0:

@@ -1,6 +1,6 @@
 """What stands in a world, as kernels read it, and the rows of the arrays that go with it.
 
-Every array is indexed [row, world]. All robots and free bodies of a world are one forest: one `Topology`, one q, one qd.
+Every array is indexed [row, world]. All robots and free bodies of a world are one forest: one `Topology`, one q and qd.
 
     shapes     16 rows a shape      half extents of the core (3), radius, R_BS row by row (9), p_BS (3)
     pairs       2 rows a pair       friction, restitution
@@ -8,8 +8,8 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
     limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
     friction    1 row a dof         dry friction [N·m, N]
 
-A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's a
-segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0.
+A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
+a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0.
 """
 
 import warp as wp
@@ -50,7 +50,7 @@ POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
 class Scene:
     """Bodies, shapes, the pairs of shapes that may touch, and what drives the joints."""
 
-    topology: Topology
+    topology: Topology  # pyright: ignore[reportGeneralTypeIssues]
     nq: int
     nu: int
     dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none

@@ -121,10 +121,10 @@ class Sim:
     ) -> Trajectory:
         """Step through the controls (T, B, nu), or through T steps without any, and return the states that are kept.
 
-        Controls (T, 1, nu) are those of all worlds, and so is a state of one world where controls or parameters are given
-        for many. What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the
-        last, with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes
-        an error of a world that went wrong; otherwise `status` tells.
+        What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the last,
+        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes an
+        error of a world that went wrong; otherwise `status` tells. Controls (T, 1, nu) drive all worlds alike, and a
+        state of one world is where all start that controls or parameters are given for.
         """
         schedule = schedule_from(checkpoint)
         if isinstance(controls, Integral) and not isinstance(controls, bool):
@@ -215,7 +215,7 @@ class Sim:
     def _check_state(self, state: State) -> int:
         """Return the number of worlds of a state that fits."""
         if not isinstance(state, State):
-            raise PullbackError(f"the state is a {type(state).__name__}; expected a State, as sim.initial_state() gives")
+            raise PullbackError(f"the state is a {type(state).__name__}; expected a pb.State: sim.initial_state()")
         q, qd, impulses = state.q, state.qd, state.impulses
         nq, nv, nimpulse, _ = self._rows
         worlds = q.shape[0] if q.ndim == 2 else -1
@@ -225,10 +225,10 @@ class Sim:
                 f"as sim.initial_state(batch=B) gives"
             )
         if nimpulse != 0 if impulses is None else impulses.shape != (worlds, nimpulse):
+            got = None if impulses is None else tuple(impulses.shape)
+            expected = f"starts warm: expected {(worlds, nimpulse)}" if nimpulse else "starts cold: expected None"
             raise PullbackError(
-                f"the state has impulses {None if impulses is None else tuple(impulses.shape)}, the solver "
-                f"{f'starts warm: expected {(worlds, nimpulse)}' if nimpulse else 'does not start warm: expected None'}; "
-                f"start from sim.initial_state() of this simulation"
+                f"the state has impulses {got}, the solver {expected}; start from sim.initial_state() of this simulation"
             )
         for name, x in (("q", q), ("qd", qd)):
             self._check_type(name, x)
@@ -239,11 +239,11 @@ class Sim:
         worlds = state if state != 1 else max(parameters, controls)
         if parameters not in (1, worlds) or controls not in (1, worlds):
             raise PullbackError(
-                f"the state has {state} worlds, the parameters are for {parameters} and the controls for {controls}; give "
-                f"the same number, or 1 for what all worlds share: sim.initial_state(batch={max(parameters, controls)})"
+                f"a state of {state} worlds with parameters for {parameters} and controls for {controls}; give the "
+                f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={max(parameters, controls)})"
             )
 
-    def _flat_controls(self, controls: Tensor) -> tuple[int, Tensor]:
+    def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:
         """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
         if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
             got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]

@@ -1,6 +1,6 @@
 """Newton's step on a contact problem near its solution (docs/derivations/contact_solver.md, "Newton's step").
 
-The rows that hold, and the directions of contacts that slide, are those of the impulses it starts from. With the unknowns,
+The rows that hold, and the directions of contacts that slide, are those of the impulses it starts from. With unknowns,
 trial columns E and test columns R of the implicit adjoint, and r = A lam + b,
 
     (R^T A E + D) dz = -R^T r,    lam += E dz                                      (17)

@@ -50,7 +50,11 @@ _SOLVE = """
         for (int i = j + 1; i < n; ++i)
             if (fabs(a[i * n + j]) > fabs(a[pivot * n + j])) pivot = i;
         if (pivot != j) {{
-            for (int k = j; k < n; ++k) {{ {real} t = a[j * n + k]; a[j * n + k] = a[pivot * n + k]; a[pivot * n + k] = t; }}
+            for (int k = j; k < n; ++k) {{
+                {real} t = a[j * n + k];
+                a[j * n + k] = a[pivot * n + k];
+                a[pivot * n + k] = t;
+            }}
             {real} t = x[j]; x[j] = x[pivot]; x[pivot] = t;
         }}
         for (int i = j + 1; i < n; ++i) {{
