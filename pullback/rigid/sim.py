@@ -228,7 +228,7 @@ class Sim:
             got = None if impulses is None else tuple(impulses.shape)
             expected = f"starts warm: expected {(worlds, nimpulse)}" if nimpulse else "starts cold: expected None"
             raise PullbackError(
-                f"the state has impulses {got}, the solver {expected}; start from sim.initial_state() of this simulation"
+                f"the state has impulses {got}, the solver {expected}; start from this simulation's initial_state()"
             )
         for name, x in (("q", q), ("qd", qd)):
             self._check_type(name, x)
@@ -236,11 +236,12 @@ class Sim:
 
     def _check_worlds(self, state: int, parameters: int, controls: int = 1) -> None:
         """Refuse numbers of worlds that differ; one of anything is for all worlds."""
-        worlds = state if state != 1 else max(parameters, controls)
+        given = max(parameters, controls)
+        worlds = state if state != 1 else given
         if parameters not in (1, worlds) or controls not in (1, worlds):
             raise PullbackError(
                 f"a state of {state} worlds with parameters for {parameters} and controls for {controls}; give the "
-                f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={max(parameters, controls)})"
+                f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={given})"
             )
 
     def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:

@@ -228,25 +228,23 @@ def test_values_that_are_not_finite(bad, worlds):
 @pytest.mark.parametrize("warm_start", [False, True])
 @pytest.mark.parametrize("substeps", [1, 3])
 def test_a_world_that_diverges_leaves_the_others_alone(warm_start, substeps):
-    world = dog(actuators=pb.Torque(limit=1e300), contact=pb.PGS(warm_start=warm_start))
+    world = dog(actuators=pb.Torque(limit=1e308), contact=pb.PGS(warm_start=warm_start))
     sim = world.compile(dt=DT, dtype=F64, substeps=substeps)
     controls = torch.zeros(6, 3, 12, dtype=F64)
     expected = sim.rollout(sim.initial_state(batch=3), controls)
-    controls[2, 1] = 1e200
+    controls[2, 1] = 1e308
     states = sim.rollout(sim.initial_state(batch=3), controls)
     assert (states.status.code & NAN > 0).tolist() == [False, True, False]
-    step = int(states.status.first_step[1])
-    assert step in (2, 3)
-    assert states.status.first_step.tolist() == [-1, step, -1]
-    assert states.q[step + 1 :, 1].isnan().all()
-    assert states.q[: step + 1, 1].isfinite().all()
+    assert states.status.first_step.tolist() == [-1, 2, -1]
+    assert states.q[3:, 1].isnan().all()
+    assert states.q[:3, 1].isfinite().all()
     assert torch.equal(states.q[:, ::2], expected.q[:, ::2])
-    match = rf"world 1 became not finite; take a smaller dt.*\(step {step}, 1 such worlds in all\)"
+    match = r"world 1 became not finite; take a smaller dt.*\(step 2, 1 such worlds in all\)"
     refuse(match, states.status.check)
     refuse(match, sim.rollout, sim.initial_state(batch=3), controls, check=True)
     # the same, step by step
     state = sim.initial_state(batch=3)
-    for u in controls[: step + 1]:
+    for u in controls[:3]:
         state = sim.step(state, u)
     assert (state.status.code & NAN > 0).tolist() == [False, True, False]
     refuse("q is not finite: entry 0 of batch element 1 is nan", sim.step, state, controls[0])
@@ -268,11 +266,11 @@ def test_more_contacts_than_there_is_room_for(warm_start):
 
 
 def test_substeps_that_use_up_the_sweeps_are_counted():
-    world = dog(contact=pb.PGS(iterations=1, tolerance=0.0, gradient="unrolled"))
+    world = pb.World(contact=pb.PGS(iterations=1, tolerance=0.0, gradient="unrolled"))
+    world.add_box("box", size=(0.2, 0.2, 0.2), mass=1.0, position=(0, 0, 0.1))
+    world.add_ground()
     sim = world.compile(dt=DT, dtype=F64, substeps=2)
-    state = sim.initial_state()
-    state.q[:, 2] = 0.3
-    status = sim.rollout(state, 3).status
+    status = sim.rollout(sim.initial_state(), 3).status
     assert status.code.tolist() == [NOT_CONVERGED]
     assert status.unconverged.tolist() == [6]
     assert status.first_step.tolist() == [-1]

@@ -1,0 +1,66 @@
+"""Worlds on a GPU: the same states and gradients as on a CPU, in both types, with every kind of contact."""
+
+import pytest
+import torch
+
+import pullback as pb
+
+pytestmark = pytest.mark.gpu
+
+TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
+
+
+def crowd(device: str, dtype: torch.dtype, **contact) -> pb.Sim:
+    """Return a Laikago, a box, a capsule and a ball that touch the ground and each other."""
+    world = pb.World(contact=pb.PGS(**contact))
+    dog = pb.load("laikago", base="floating", dtype=dtype, device=device)
+    joints = [name for name in dog.joint_names if name != "floating_base"]
+    bent = dict(zip(joints, (0.2, 0.0, -0.5) * 4))
+    servo = pb.PositionServo(kp=150.0, kd=3.0, limit=100.0)
+    world.add(dog, position=(0, 0, 0.4825), q=bent, actuators=servo, collision_links=TOES)
+    world.add_box("box", size=(0.2, 0.2, 0.1), mass=2.0, position=(1.0, 0.0, 0.0499), friction=0.6, restitution=0.0)
+    world.add_capsule("capsule", radius=0.05, length=0.1, mass=1.0, position=(1.0, 0.0, 0.1999), restitution=0.0)
+    world.add_sphere("ball", radius=0.05, mass=0.5, position=(1.5, 0.0, 0.06), restitution=0.7)
+    world.add_ground(friction=0.8, restitution=0.7)
+    return world.compile(dt=1e-3, dtype=dtype, device=device)
+
+
+def gradients(device: str, dtype: torch.dtype, steps: int = 20, **contact) -> list[torch.Tensor]:
+    """Return the last states and the gradients by the initial velocity and the controls, of three worlds."""
+    sim = crowd(device, dtype, **contact)
+    start = sim.initial_state(3)
+    generator = torch.Generator().manual_seed(0)
+    qd = 0.3 * torch.randn(3, sim.nv, generator=generator, dtype=torch.float64)
+    qd[:, -1] = -1.0
+    qd = qd.to(dtype).to(device).requires_grad_()
+    targets = torch.tensor((0.2, 0.0, -0.5) * 4, dtype=dtype, device=device)
+    controls = targets.repeat(steps, 3, 1).requires_grad_()
+    states = sim.rollout(pb.State(start.q, qd), controls, checkpoint=7, check=True)
+    (states.q[-1].square().sum() + states.qd[-1].square().sum()).backward()
+    assert qd.grad is not None and controls.grad is not None
+    return [x.detach().cpu().double() for x in (states.q[-1], states.qd[-1], qd.grad, controls.grad)]
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "unrolled"])
+@pytest.mark.parametrize("friction", ["cone", "pyramid"])
+def test_a_gpu_gives_what_a_cpu_gives(gradient, friction):
+    expected = gradients("cpu", torch.float64, gradient=gradient, friction=friction)
+    found = gradients("cuda", torch.float64, gradient=gradient, friction=friction)
+    for ours, theirs in zip(found, expected):
+        assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
+
+
+def test_float32_on_a_gpu_is_float64_to_its_precision():
+    expected = gradients("cpu", torch.float64)
+    found = gradients("cuda", torch.float32)
+    for ours, theirs, tolerance in zip(found, expected, (1e-4, 1e-2, 2e-2, 2e-2)):
+        assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
+
+
+def test_closed_loop_on_a_gpu():
+    sim = crowd("cuda", torch.float32)
+    state, u = sim.initial_state(2), torch.zeros(2, sim.nu, device="cuda", requires_grad=True)
+    for _ in range(5):
+        state = sim.step(state, u)
+    state.q.sum().backward()
+    assert u.grad is not None and torch.isfinite(u.grad).all()
