@@ -31,7 +31,8 @@ TIP = 0.05
 class Case:
     """A world and a motion: `make` builds it from batched values, solver and type.
 
-    `holds` is what contacts must do all along.
+    `holds` is what contacts must do all along. `cfm` is their softness: where there are more than hold a body, sweeps
+    alone, as unrolled gradients have them, converge only if it is larger than usual.
     """
 
     joint: str
@@ -42,6 +43,7 @@ class Case:
     dt: float
     bar: float
     holds: str = ""
+    cfm: float = 1e-6
 
     @property
     def name(self) -> str:
@@ -344,7 +346,8 @@ def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane
         return world
 
     name = f"{mode}: {shape} on {on}" if shape != "sphere" or on != "plane" else mode
-    return Case("free", name, values, make, steps, 1e-3, 1e-4, holds)
+    several = shape == "box" and on in ("plane", "box")
+    return Case("free", name, values, make, steps, 1e-3, 1e-4, holds, 0.2 if several else 1e-6)
 
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -244,13 +244,12 @@ def bounces(restitution: float, dt: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("restitution", [1.0, 0.8, 0.5])
 def test_bouncing_ball(restitution):
-    """Heights e² h, e⁴ h, ...; an impact is off by at most one step of gravity, so the error goes with dt."""
+    """Heights e² h, e⁴ h, ...; Euler's steps lose dt v / 2 of height on each way down or up."""
     e, fall = restitution, sqrt(2 / G)
     heights = np.array([e**2, e**4, e**6])
     times = fall * np.array([1 + e, 1 + 2 * e + e**2, 1 + 2 * e + 2 * e**2 + e**3])
     for dt in (1e-3, 1e-4):
         found_heights, found_times = bounces(e, dt)
-        # v changes by at most g dt an impact: dh = v dv / g
         speed = e * sqrt(2 * G) * np.array([1, e, e**2])
         np.testing.assert_allclose(found_heights, heights, rtol=0, atol=1.5 * dt * speed.cumsum().max())
         np.testing.assert_allclose(found_times, times, rtol=0, atol=15 * dt)
@@ -291,16 +290,17 @@ def stack(seconds: float, dt: float, **settings) -> torch.Tensor:
 
 
 def test_a_stack_of_five_boxes_rests_for_ten_seconds():
-    """With 500 sweeps of 5 ms; the default of 50 leaves it standing, but it creeps by 2 mm a second."""
-    assert stack(10.0, 5e-3, iterations=500).abs().max() < 1e-3
-    assert stack(10.0, 5e-3).abs().max() < 0.025
+    """To rounding with Newton's steps; sweeps alone, as unrolled gradients have them, let it creep by 2 mm a second."""
+    assert stack(10.0, 5e-3).abs().max() < 1e-6
+    assert stack(10.0, 5e-3, gradient="unrolled").abs().max() < 0.025
 
 
 @pytest.mark.slow
 def test_a_stack_of_five_boxes_rests_at_a_millisecond():
-    assert stack(10.0, 1e-3, warm_start=True).abs().max() < 1e-3
-    assert stack(10.0, 1e-3, iterations=200).abs().max() < 1e-3
-    assert stack(10.0, 1e-3).abs().max() < 6e-3
+    assert stack(10.0, 1e-3).abs().max() < 1e-6
+    assert stack(10.0, 1e-3, gradient="unrolled", warm_start=True).abs().max() < 1e-3
+    assert stack(10.0, 1e-3, gradient="unrolled", iterations=200).abs().max() < 1e-3
+    assert stack(10.0, 1e-3, gradient="unrolled").abs().max() < 6e-3
 
 
 # -- joints --------------------------------------------------------------------------------------------------------
