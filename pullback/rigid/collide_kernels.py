@@ -106,10 +106,29 @@ def collide_sphere(
     return add_candidate(encode(VERTEX, 0, 0, 0, 0), code_b, x, w, candidates, 0)
 
 
+# what a world's shapes are, told by the type of an argument, so that kernels hold no code for others
+AnyShapes = wp.int32
+RoundShapes = wp.int64  # spheres and planes only
+
+
 @wp.func
 def collide_pair(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    candidates: wp.array2d(dtype=Any), pair: int,
+    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
+    w: int, candidates: wp.array2d(dtype=Any), pair: int,
+):  # fmt: skip
+    """Note the features of a sphere and a sphere or plane that may touch; return how many."""
+    count = int(0)
+    if scene.shape_kind[scene.pair_b[pair]] == PLANE:
+        count = collide_plane(scene, poses, shapes, margin, w, candidates, pair)
+    else:
+        count = collide_sphere(scene, poses, shapes, margin, w, candidates, pair)
+    return count
+
+
+@wp.func
+def collide_pair(  # noqa: F811
+    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
+    w: int, candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
     """Note the features of one pair of shapes that may touch; return how many."""
     kind_a = scene.shape_kind[scene.pair_a[pair]]
@@ -130,6 +149,7 @@ def collide_pair(
 
 @wp.func
 def collide(
+    shapes_are: Any,
     scene: Scene,
     poses: wp.array2d(dtype=Any),
     shapes: wp.array2d(dtype=Any),
@@ -142,7 +162,7 @@ def collide(
     count = int(0)
     for pair in range(scene.npair):
         if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
-            found = collide_pair(scene, poses, shapes, margin, w, candidates, pair)
+            found = collide_pair(shapes_are, scene, poses, shapes, margin, w, candidates, pair)
             for k in range(found):
                 count = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, count)
     return count

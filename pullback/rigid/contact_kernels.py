@@ -5,6 +5,7 @@ from functools import cache
 import warp as wp
 
 from pullback.core.launch import kernel_module
+from pullback.rigid.collide_kernels import AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
@@ -16,12 +17,12 @@ REPORT_ROWS = 11
 
 
 @cache
-def kernels(real: type):
+def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel that reports contacts: how many there are, then REPORT_ROWS for each; there is no vjp."""
     a = wp.array2d(dtype=real)
     rows = wp.constant(REPORT_ROWS)
 
-    @wp.kernel(module=kernel_module("rollout", real))
+    @wp.kernel(module=kernel_module("rollout" if shapes is AnyShapes else "rollout_round", real))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
@@ -31,7 +32,7 @@ def kernels(real: type):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):
             scratch[place.qd + r, w] = qd[r, w]
-        found, ns = contact_problem(job, controls, parameters, w, scratch)
+        found, ns = contact_problem(shapes(0), job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         resolve(job, nc, ns, w, scratch)
         contacts = rows_from(scratch, place.contacts)

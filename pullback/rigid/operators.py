@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import warp as wp
 
 from pullback.core.bridge import Operator, Program
 from pullback.rigid import contact_kernels, rollout_kernels
+from pullback.rigid.collide_kernels import AnyShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.layout import parameter_rows, scratch_rows
 from pullback.rigid.problem_kernels import Job
+from pullback.rigid.scene import PLANE, SPHERE
 from pullback.rigid.warm_kernels import IMPULSE_ROWS
 from pullback.rigid.world import PGS
 from pullback.robot import momentum_kernels
@@ -21,13 +23,24 @@ from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule
 
 INPUTS = ("q", "qd", "impulses", "controls", "parameters")
-ROLLOUT = Operator("the rollout", INPUTS, rollout_kernels.kernels, checked=False, plain_outputs=1)
-CONTACTS = Operator("contacts", INPUTS, contact_kernels.kernels, checked=False)
+
+
+def rollout_operator(shapes: type) -> Operator:
+    """Return the rollout of worlds whose shapes are all round, or any."""
+    return Operator(
+        "the rollout", INPUTS, partial(rollout_kernels.kernels, shapes=shapes), checked=False, plain_outputs=1
+    )
+
+
+def contacts_operator(shapes: type) -> Operator:
+    """Return the report of contacts of worlds whose shapes are all round, or any."""
+    return Operator("contacts", INPUTS, partial(contact_kernels.kernels, shapes=shapes), checked=False)
+
 
 LIMIT_MARGIN = 0.1
 """A joint this close [rad, m] to an end has a row in the contact problem."""
 
-TOLERANCE = {True: 1e-10, False: 1e-6}
+TOLERANCE = {True: 1e-11, False: 1e-6}
 """The solver's tolerance [m/s, rad/s] in float64 and in float32."""
 
 NEWTON_STEPS = 4
@@ -46,6 +59,8 @@ class WorldPrograms:
         self.dt = dt / substeps
         self.substeps = substeps
         self.double = double
+        is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
+        self.shapes = RoundShapes if is_round else AnyShapes
         scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
@@ -62,18 +77,24 @@ class WorldPrograms:
     def _rollout(self, steps: int, schedule: Schedule) -> Program:
         plan = self.plan(steps, schedule)
         states = len(plan.kept)
-        return self._bind(ROLLOUT, self._state_rows(states), plan, read_outputs=3)
+        return self._bind(rollout_operator(self.shapes), self._state_rows(states), plan, read_outputs=3)
 
     def _step(self) -> Program:
         # with several substeps the vjp starts from the states between them, not from the one returned
-        return self._bind(ROLLOUT, self._state_rows(1), self.plan(1, Every(1)), skipped=1, read_outputs=0)
+        return self._bind(
+            rollout_operator(self.shapes), self._state_rows(1), self.plan(1, Every(1)), skipped=1, read_outputs=0
+        )
 
     def _state_rows(self, states: int) -> tuple[int, ...]:
         a = self.arrays
         return states * a.nq, states * a.nv, states * self.nimpulse, rollout_kernels.STATUS_ROWS
 
     def _contacts(self) -> Program:
-        return self._bind(CONTACTS, (1 + contact_kernels.REPORT_ROWS * self.arrays.max_contacts,), Every(1).plan(1))
+        return self._bind(
+            contacts_operator(self.shapes),
+            (1 + contact_kernels.REPORT_ROWS * self.arrays.max_contacts,),
+            Every(1).plan(1),
+        )
 
     def _momentum(self) -> Program:
         n = self.arrays.nbody

@@ -10,6 +10,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
+from pullback.rigid.collide_kernels import AnyShapes
 from pullback.rigid.problem_kernels import Job, write_problem
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
@@ -89,12 +90,13 @@ def add_result(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int, adj
 
 
 @cache
-def kernels(real: type):
-    """Return the forward and vjp kernels of a rollout for one floating-point type."""
+def kernels(real: type, shapes: type = AnyShapes):
+    """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
+    suffix = "" if shapes is AnyShapes else "_round"
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
 
-    @wp.kernel(module=kernel_module("rollout", real))
+    @wp.kernel(module=kernel_module(f"rollout{suffix}", real))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,
@@ -110,7 +112,9 @@ def kernels(real: type):
         kept = int(1)
         for t in range(job.steps):
             if flags & NOT_FINITE == 0:
-                raised = step(job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch)
+                raised = step(
+                    shapes(0), job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch
+                )
                 if raised & NOT_CONVERGED != 0:
                     unconverged += 1
                 if raised & ~NOT_CONVERGED != 0 and first < 0:
@@ -128,7 +132,7 @@ def kernels(real: type):
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
 
-    @wp.kernel(module=kernel_module("rollout_vjp", real))
+    @wp.kernel(module=kernel_module(f"rollout_vjp{suffix}", real))
     def vjp(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a,
@@ -160,7 +164,7 @@ def kernels(real: type):
                 copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
             else:
                 u = rows_from(controls, control)
-                found, ns = contact_problem(job, u, parameters, w, scratch)
+                found, ns = contact_problem(shapes(0), job, u, parameters, w, scratch)
                 nc = wp.min(found, job.scene.max_contacts)
                 if op != _ADVANCE:
                     write_problem(job, nc, ns, w, scratch)

@@ -51,7 +51,12 @@ VERIFYING_SWEEPS = wp.constant(2)
 
 @wp.func
 def contact_problem(
-    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+    shapes_are: Any,
+    job: Job,
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
 ):
     """From the state in scratch, write L, s without contact and all rows; return contacts found and scalar rows."""
     scene = job.scene
@@ -90,7 +95,14 @@ def contact_problem(
     # rows, eq. (2)
     shapes = rows_from(parameters, job.parameters.shapes)
     found = collide(
-        scene, poses, shapes, parameters.dtype(job.settings.margin), w, contacts, rows_from(scratch, place.candidates)
+        shapes_are,
+        scene,
+        poses,
+        shapes,
+        parameters.dtype(job.settings.margin),
+        w,
+        contacts,
+        rows_from(scratch, place.candidates),
     )
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
@@ -222,6 +234,8 @@ def move(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtyp
             s[v, w] = velocity - shift[v, w]
     integrate(scene, dt, s, w, q)
     turn_axes(scene, dt, s, w, qd)
+    for k in range(scene.nq):
+        total += wp.abs(q[k, w])
     if job.nimpulse > 0:
         store_impulses(
             scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
@@ -231,10 +245,17 @@ def move(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtyp
 
 
 @wp.func
-def step(job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+def step(
+    shapes_are: Any,
+    job: Job,
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
-    found, nscalar = contact_problem(job, u, parameters, w, scratch)
+    found, nscalar = contact_problem(shapes_are, job, u, parameters, w, scratch)
     ncontact = wp.min(found, job.scene.max_contacts)
     if found > ncontact:
         status = status | OVERFLOW

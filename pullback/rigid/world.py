@@ -42,7 +42,7 @@ class PGS:
     iterations: int = 50
     """Sweeps over all rows, at most."""
     tolerance: float | None = None
-    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never. By default 1e-10, in
+    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never. By default 1e-11, in
     float32 1e-6."""
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"

@@ -37,7 +37,8 @@ def gradients(device: str, dtype: torch.dtype, steps: int = 20, **contact) -> li
     controls = targets.repeat(steps, 3, 1).requires_grad_()
     states = sim.rollout(pb.State(start.q, qd), controls, checkpoint=7, check=True)
     (states.q[-1].square().sum() + states.qd[-1].square().sum()).backward()
-    assert qd.grad is not None and controls.grad is not None
+    assert qd.grad is not None
+    assert controls.grad is not None
     return [x.detach().cpu().double() for x in (states.q[-1], states.qd[-1], qd.grad, controls.grad)]
 
 
@@ -63,4 +64,5 @@ def test_closed_loop_on_a_gpu():
     for _ in range(5):
         state = sim.step(state, u)
     state.q.sum().backward()
-    assert u.grad is not None and torch.isfinite(u.grad).all()
+    assert u.grad is not None
+    assert torch.isfinite(u.grad).all()
