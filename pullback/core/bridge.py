@@ -57,8 +57,8 @@ class Operator:
 class Program:
     """An operator bound to a robot: constants for its kernels, rows of output and of scratch.
 
-    An output without rows is None. `read_outputs` is how many of the first outputs the vjp reads, all by default; the
-    others are not kept for it.
+    An output without rows, but for the first, is None. `read_outputs` is how many of the first outputs the vjp reads,
+    all by default; the others are not kept for it.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class Program:
     def run(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel."""
         launch = _Launch(inputs)
-        outputs: tuple[Any, ...] = tuple([launch.output(r) if r else launch.absent() for r in self.rows])
+        first, *others = self.rows
+        outputs: tuple[Any, ...] = (launch.output(first), *[launch.output(r) if r else launch.absent() for r in others])
         launch(self.launchers(launch.reference)[0], self.scratch)
         operator = self.operator
         if operator.checked and not (are_finite(*outputs) and (operator.shows_q or are_finite(launch.reference))):
