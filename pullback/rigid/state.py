@@ -48,7 +48,7 @@ class Status:
 
     @property
     def unconverged(self) -> Tensor:
-        """How many substeps used up the solver's sweeps (B,)."""
+        """How many substeps ended without convergence: sweeps and Newton's steps used up (B,)."""
         return self._rows[:, 2].long()
 
     def check(self) -> None:
