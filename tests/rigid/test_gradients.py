@@ -63,6 +63,39 @@ def test_gradcheck(gradient):
     assert torch.autograd.gradcheck(end, inputs, eps=1e-7, atol=1e-5)
 
 
+@pytest.mark.parametrize("friction", ["cone", "pyramid"])
+def test_unrolled_sweeps_that_start_warm(friction):
+    """Few sweeps, so that the impulses of one step matter to the next: contacts, a limit and dry friction."""
+    torch.manual_seed(0)
+    world = pb.World(contact=pb.PGS(iterations=3, gradient="unrolled", friction=friction, warm_start=True))
+    world.add_box("box", size=(0.2, 0.3, 0.1), mass=1.0, position=(0, 0, 0.0499), friction=0.4)
+    arm = pb.load("pendulum2", dtype=F64)
+    for link in arm.get_link_names()[1:3]:
+        arm.set_link_param(link, "joint_friction", torch.tensor(0.05, dtype=F64))
+    world.add(arm, position=(2, 0, 1))
+    world.add_ground()
+    sim = world.compile(dt=1e-3, dtype=F64)
+    start = sim.initial_state()
+    assert start.impulses is not None
+    qd = 0.1 * torch.randn(1, sim.nv, dtype=F64)
+    qd[:, 3] = 1.0
+    weights = torch.randn(1, sim.nq, dtype=F64), torch.randn(1, sim.nv, dtype=F64)
+
+    def loss(qd: Tensor, u: Tensor) -> Tensor:
+        end = sim.rollout(pb.State(start.q, qd, start.impulses), u)[-1]
+        return (end.q * weights[0]).sum() + (end.qd * weights[1]).sum()
+
+    u = 0.1 * torch.randn(8, 1, sim.nu, dtype=F64)
+    assert torch.autograd.gradcheck(loss, (qd.requires_grad_(), u.requires_grad_()), eps=1e-6, atol=1e-7, rtol=1e-5)
+    # and the impulses do matter
+    (through,) = torch.autograd.grad(loss(qd, u), qd)
+    first = sim.rollout(pb.State(start.q, qd, start.impulses), u[:4])[-1]
+    again = pb.State(first.q, first.qd, first.impulses.detach())
+    end = sim.rollout(again, u[4:])[-1]
+    (cut,) = torch.autograd.grad((end.q * weights[0]).sum() + (end.qd * weights[1]).sum(), qd)
+    assert (through - cut).abs().max() > 1e-6
+
+
 def test_a_step_gives_the_gradient_of_a_rollout():
     sim, state, controls = standing_dog(2)
     expected = state_gradients(sim, state, controls[:3])

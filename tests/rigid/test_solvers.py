@@ -9,6 +9,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
+from pullback.rigid.solvers.rows_kernels import SMALL
 from pullback.rigid.solvers.unrolled_kernels import sweep, unrolled_rows, unrolled_vjp
 from tests.reference import contact_solver as reference
 from tests.reference.contact_solver import Problem
@@ -232,6 +233,17 @@ def test_implicit_is_unrolled_at_convergence(cone, nv):
     adj, adj_start = unrolled(problems, lam, adj_lam, 20000, cone)
     assert adj_start.abs().max() < 1e-8
     assert_close(implicit(problems, lam, adj_lam, cone), adj, 1e-6)
+
+
+@both_frictions
+def test_implicit_of_more_rows_than_a_thread_solves_by_itself(cone):
+    problems = random_problems(4, 16, 3, nv=60)
+    assert problems.b.shape[1] > 2 * int(SMALL)
+    lam, adj_lam = converged(problems, cone, 5000), random_like(problems.b)
+    held = (lam.abs() > 0.0).sum(1)
+    assert (held > int(SMALL)).any()
+    right = [reference.solution_vjp(one(problems, w), lam[w], adj_lam[w], cone) for w in range(len(lam))]
+    assert_close(implicit(problems, lam, adj_lam, cone), stacked(right), 1e-7)
 
 
 @both_frictions
