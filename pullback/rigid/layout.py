@@ -122,7 +122,6 @@ def scratch_rows(
     contacts: int,
     scalars: int,
     sweeps: int,
-    unrolled: bool,
     newton: bool,
     slots: int,
 ) -> tuple[Any, int, int]:
@@ -154,7 +153,7 @@ def scratch_rows(
         "upper": scalars,
         "alpha": m,
         "kept_lam": m,
-        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps) if unrolled else 0),
+        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps)),
         "nu": nv,
     }
     # a step that may end in Newton's needs the problem as a matrix
@@ -174,7 +173,7 @@ def scratch_rows(
         "shift": nv,
         "rates": nv,
         "acceleration": nv,
-        "adj_A": m * m if unrolled else 0,
+        "adj_A": m * m,
         "adj_lam": m,
         "multiplier": m,
         "adj_mu": contacts,

@@ -119,7 +119,6 @@ class WorldPrograms:
             contacts=arrays.max_contacts,
             scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
             sweeps=contact.iterations,
-            unrolled=contact.gradient == "unrolled",
             newton=self._polishes,
             slots=plan.slots,
         )

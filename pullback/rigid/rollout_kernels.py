@@ -168,7 +168,7 @@ def kernels(real: type, shapes: type = AnyShapes):
                 nc = wp.min(found, job.scene.max_contacts)
                 if op != _ADVANCE:
                     write_problem(job, nc, ns, w, scratch)
-                sweeps = wp.abs(resolve(job, nc, ns, w, scratch))
+                sweeps = resolve(job, nc, ns, w, scratch)
                 if op == _ADVANCE:
                     move(job, nc, ns, w, scratch)
                 else:

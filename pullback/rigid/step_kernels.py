@@ -159,8 +159,6 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
             lam[r, w] = scratch.dtype(0.0)
     kept = rows_from(scratch, place.kept_lam)
     sweeps = int(0)
-    best = tolerance
-    last = tolerance
     done = int(ncontact + nscalar == 0)
     for turn in range(1 + job.settings.newton_steps):
         if done == 0:
@@ -172,18 +170,17 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
                 job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
                 rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
             )  # fmt: skip
-            sweeps += more
-            last = change
+            if turn == 0:
+                sweeps = more
             if change <= tolerance:
                 done = 1
             elif turn == 0 and job.settings.newton_steps > 0:
-                best = change
                 for r in range(3 * ncontact + nscalar):
                     kept[r, w] = lam[r, w]
     if done == 0:
         sweeps = -sweeps
-        if job.settings.newton_steps > 0 and not (last < best):
-            # Newton's steps led away: go back to what the sweeps had found
+        if job.settings.newton_steps > 0:
+            # back to what the sweeps had found, which their adjoint can answer for
             add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
             for r in range(3 * ncontact + nscalar):
                 lam[r, w] = kept[r, w]

@@ -67,7 +67,7 @@ from pullback.spatial.arrays import load3, rows_from, store
 
 
 @wp.func
-def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
+def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds."""
     place = job.scratch
     A = rows_from(scratch, place.A)
@@ -81,7 +81,7 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.arra
     adj_lower = rows_from(scratch, place.adj_lower)
     adj_upper = rows_from(scratch, place.adj_upper)
     work = rows_from(scratch, place.solver)
-    if job.settings.unrolled:
+    if unrolled:
         start = rows_from(scratch, place.start_lam)
         for r in range(3 * nc + ns):
             start[r, w] = scratch.dtype(0.0)
@@ -91,7 +91,7 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.arra
                 rows_from(scratch, place.impulses), w, start,
             )  # fmt: skip
         unrolled_vjp(
-            nc, ns, job.settings.cone, sweeps, A, b, mu, lower, upper, start, adj_lam, w,
+            nc, ns, job.settings.cone, wp.abs(sweeps), A, b, mu, lower, upper, start, adj_lam, w,
             rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
         )  # fmt: skip
         for r in range(3 * nc + ns):
@@ -253,10 +253,12 @@ def step_vjp(
     if job.nimpulse > 0:
         next_adj = rows_from(scratch, place.next_adj_impulses)
         add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
-    solver_vjp(job, nc, ns, sweeps, w, scratch)
+    # impulses that are no solution are differentiated as the sweeps they come from
+    unrolled = job.settings.unrolled == 1 or sweeps < 0
+    solver_vjp(job, nc, ns, sweeps, unrolled, w, scratch)
     for r in range(job.nimpulse):
         scratch[place.adj_impulses + r, w] = zero
-    if job.settings.unrolled and job.nimpulse > 0:
+    if unrolled and job.nimpulse > 0:
         load_impulses_vjp(
             scene, nc, ns, contacts, rows_from(scratch, place.scalars), rows_from(scratch, place.impulses),
             rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
@@ -285,7 +287,7 @@ def step_vjp(
             impacts = impacts | 1
     # how J changes and, where it is left over, M
     terms = int(6)
-    if job.settings.unrolled:
+    if unrolled:
         terms += 3 * nc + ns
     if nc + ns == 0:
         terms = 0

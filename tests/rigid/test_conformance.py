@@ -6,9 +6,11 @@ import pullback as pb
 from bench.conformance import (
     AGREE,
     BOUNCE,
+    DEFAULT,
     FALL,
     SAME,
     SCHEDULES,
+    SETTINGS,
     Result,
     Row,
     analytic_bounce,
@@ -68,8 +70,11 @@ def test_every_schedule_gives_the_same_gradient():
     assert max(found.values()) < SAME
 
 
-def test_unrolled_gradients_are_right_for_sweeps_that_stop_short():
-    assert default_errors(CASES["chain, sliding"])["unrolled"] < 1e-4
+@pytest.mark.parametrize("name", ["chain, sliding", "free, sliding: box on box"])
+def test_default_settings_are_right_whether_the_solver_converges_or_not(name):
+    found = default_errors(CASES[name])
+    assert max(found[setting] for setting in SETTINGS) < DEFAULT
+    assert (found["implicit, unconverged"] > 0) == (name == "free, sliding: box on box")
 
 
 @pytest.mark.parametrize("e", [0.5, 0.9])
