@@ -1,23 +1,26 @@
 """Pullback: differentiable physics for robots in contact and parts being printed."""
 
-from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
-from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
-from pullback.rigid.sim import Sim
-from pullback.rigid.state import Contact, State, Trajectory
-from pullback.rigid.world import PGS, World
-from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
-from pullback.robot.export import export_urdf
-from pullback.robot.ik import IKResult, inverse_kinematics
-from pullback.robot.load import load
-from pullback.robot.model import RobotModel
-from pullback.robot.parametrizations import (
-    PhysicalInertia,
-    PositiveScalar,
-    SymmetricPositiveDefinite,
-    UnconstrainedTensor,
-    pseudo_inertia,
-)
-from pullback.rollout.checkpoint import Binomial, Every
+from pullback.core import collector
+
+with collector.paused():
+    from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
+    from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.sim import Sim
+    from pullback.rigid.state import Contact, State, Trajectory
+    from pullback.rigid.world import PGS, World
+    from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
+    from pullback.robot.export import export_urdf
+    from pullback.robot.ik import IKResult, inverse_kinematics
+    from pullback.robot.load import load
+    from pullback.robot.model import RobotModel
+    from pullback.robot.parametrizations import (
+        PhysicalInertia,
+        PositiveScalar,
+        SymmetricPositiveDefinite,
+        UnconstrainedTensor,
+        pseudo_inertia,
+    )
+    from pullback.rollout.checkpoint import Binomial, Every
 
 __version__ = "0.1.0"
 

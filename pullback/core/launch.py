@@ -39,6 +39,7 @@ filled by the thread that works on it. A plain tuple, for ten are made in every 
 ABSENT: Strided = (0, 0, 0, 0, 0, False)
 
 _RECORDING = threading.Lock()
+_COMPILING: dict[tuple[Any, str], Future[Any]] = {}
 
 # Warp's array argument: data, grad, shape (4), strides (4), ndim, flags; of the first four only what two dimensions use
 _ARRAY_LAYOUT = struct.Struct("=Q8x2i8x2i8xH6x")
@@ -57,11 +58,18 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
 
 
+@cache
+def _compilers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, thread_name_prefix="pullback compiles")
+
+
 def _after_fork() -> None:
     """Start anew in a forked child, where the threads of the pool are gone and a lock may be left held."""
     global _RECORDING
     _RECORDING = threading.Lock()
+    _COMPILING.clear()
     _pool.cache_clear()
+    _compilers.cache_clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -127,11 +135,22 @@ class Launcher:
         recorded.launch(arrays, shard, first, count, stream)
 
 
+def compile_ahead(*launchers: Launcher) -> None:
+    """Start to compile and load kernels, side by side; whoever launches one of them first waits for it."""
+    for launcher in launchers:
+        module, device = launcher.kernel.module, launcher.device
+        if (module, device) not in _COMPILING:
+            _COMPILING[module, device] = _compilers().submit(module.load, device, launcher.block_dim)
+
+
 class _Recorded:
     """A launch whose array arguments are overwritten in place and which is then repeated, for one thread."""
 
     def __init__(self, launcher: Launcher, arrays: int, count: int) -> None:
         inputs = [launcher.constants, *([None] * arrays)]
+        compiling = _COMPILING.get((launcher.kernel.module, launcher.device))
+        if compiling is not None:
+            compiling.result()
         # the first launch of a kernel loads its module, which two threads must not do at once
         with _RECORDING:
             command: Any = wp.launch(

@@ -299,11 +299,14 @@ def collide_capsule_box(
     count = int(0)
     if stretch:
         count = add_stretch(x, d, l, h, Rb, region, not pierced, w, candidates)
-    elif feature_kind(code_a) == EDGE and kind_b == EDGE:
-        k = (along + 1) % 3
-        m = (along + 2) % 3
-        outwards = d.dtype(feature_sign(code_b, k)) * column(Rb, k) + d.dtype(feature_sign(code_b, m)) * column(Rb, m)
+    if count == 0:
+        # no stretch, or one that passes beside the face
+        outwards = x
+        if feature_kind(code_a) == EDGE and kind_b == EDGE:
+            k = (along + 1) % 3
+            m = (along + 2) % 3
+            outwards = d.dtype(feature_sign(code_b, k)) * column(Rb, k) + d.dtype(feature_sign(code_b, m)) * column(
+                Rb, m
+            )
         count = add_candidate(code_a, code_b, outwards, w, candidates, count)
-    else:
-        count = add_candidate(code_a, code_b, x, w, candidates, count)
     return count

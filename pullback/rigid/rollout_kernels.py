@@ -89,6 +89,16 @@ def add_result(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int, adj
             adj[r, w] = adj[r, w] + scratch[row + r, w]
 
 
+@wp.func
+def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
+    """Tell, by 1 or 0, whether any of some rows is not zero."""
+    found = int(0)
+    for r in range(count):
+        if scratch[row + r, w] != scratch.dtype(0.0):
+            found = 1
+    return found
+
+
 @cache
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
@@ -163,26 +173,31 @@ def kernels(real: type, shapes: type = AnyShapes):
             elif op == _SAVE:
                 copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
             else:
-                u = rows_from(controls, control)
-                found, ns = contact_problem(shapes(0), job, u, parameters, w, scratch)
-                nc = wp.min(found, job.scene.max_contacts)
+                asked = int(1)
                 if op != _ADVANCE:
-                    write_problem(job, nc, ns, w, scratch)
-                sweeps = resolve(job, nc, ns, w, scratch)
-                if op == _ADVANCE:
-                    move(job, nc, ns, w, scratch)
-                else:
                     if kept >= 0:
                         if job.kept[kept] == t + 1:
                             add_kept_cotangent(
                                 job, kept - job.skipped, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch
                             )
                             kept -= 1
-                    step_vjp(
-                        job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters,
-                        scratch, nowhere,
-                    )  # fmt: skip
-                    copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
+                    # nothing is asked of a world that the loss leaves out, whose states may be NaN
+                    asked = any_row(scratch, place.next_adj_q, nq + nv + ni, w)
+                if asked == 1:
+                    u = rows_from(controls, control)
+                    found, ns = contact_problem(shapes(0), job, u, parameters, w, scratch)
+                    nc = wp.min(found, job.scene.max_contacts)
+                    if op != _ADVANCE:
+                        write_problem(job, nc, ns, w, scratch)
+                    sweeps = resolve(job, nc, ns, w, scratch)
+                    if op == _ADVANCE:
+                        move(job, nc, ns, w, scratch)
+                    else:
+                        step_vjp(
+                            job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters,
+                            scratch, nowhere,
+                        )  # fmt: skip
+                        copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
         if job.skipped == 0:
             add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch)
         add_result(scratch, place.next_adj_q, nq, w, adj_q0)

@@ -8,19 +8,30 @@ from numbers import Integral
 
 import torch
 
-from pullback.core.bridge import are_finite, refuse_not_finite
+from pullback.core.bridge import are_finite, can_look_at, refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.compile import compile_world
 from pullback.rigid.contact_kernels import REPORT_ROWS
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import WorldParameters
-from pullback.rigid.state import Contact, State, Status, Trajectory
+from pullback.rigid.state import NAN, Contact, State, Status, Trajectory
 from pullback.rigid.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
+Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+"""What the kernels read: q, qd, impulses, controls and parameters."""
+
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
+
+
+def _refuse_not_finite(inputs: Inputs) -> None:
+    """Raise if coordinates, velocities or controls are not finite."""
+    q, qd, _, u, _ = inputs
+    if not are_finite(q, qd, u):
+        for name, x in (("q", q), ("qd", qd), ("controls", u)):
+            refuse_not_finite(name, x)
 
 
 class Sim:
@@ -49,6 +60,8 @@ class Sim:
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         for program in (self._programs.step(), self._programs.contacts()):
             program.launchers(self._like)
+        if torch.is_grad_enabled():
+            self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
@@ -114,6 +127,9 @@ class Sim:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
         inputs = self._check_inputs(state, u)
         q, qd, impulses, status = self._programs.step().outputs(*inputs)
+        # an input that is not finite shows in the status, which is quicker to look at
+        if can_look_at(status) and any(int(flags) & NAN for flags, _, _ in status.tolist()):
+            _refuse_not_finite(inputs)
         return State(q, qd, impulses, Status(status, self.substeps))
 
     def rollout(
@@ -134,6 +150,7 @@ class Sim:
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
         inputs = self._check_inputs(state, flat, steps)
+        _refuse_not_finite(inputs)
         q, qd, impulses, status = self._programs.rollout(steps, schedule).outputs(*inputs)
         kept = self._programs.plan(steps, schedule).kept // self.substeps
         nq, nv, nimpulse, _ = self._rows
@@ -169,6 +186,7 @@ class Sim:
     def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
         """Return for each world how many contacts there are, and those there is room for."""
         inputs = self._check_inputs(state, u)
+        _refuse_not_finite(inputs)
         with torch.no_grad():
             (report,) = self._programs.contacts().run(inputs)
         worlds = []
@@ -195,7 +213,7 @@ class Sim:
 
     # -- the border ----------------------------------------------------------------------------------------------
 
-    def _check_inputs(self, state: State, u: Tensor | None, steps: int = 1) -> tuple[Tensor | None, ...]:
+    def _check_inputs(self, state: State, u: Tensor | None, steps: int = 1) -> Inputs:
         """Return what the kernels read: state, controls (B, steps nu) and parameters, all for 1 world or for B."""
         worlds = self._check_state(state)
         parameters = self.parameters.packed()
@@ -206,11 +224,7 @@ class Sim:
             raise PullbackError(f"u is {got}; expected (B, {self.nu}): {self._driven()}")
         self._check_type("controls", u)
         self._check_worlds(worlds, parameters.shape[0], u.shape[0])
-        q, qd = state.q, state.qd
-        if not are_finite(q, qd, u):
-            for name, x in (("q", q), ("qd", qd), ("controls", u)):
-                refuse_not_finite(name, x)
-        return q, qd, state.impulses, u, parameters
+        return state.q, state.qd, state.impulses, u, parameters
 
     def _check_state(self, state: State) -> int:
         """Return the number of worlds of a state that fits."""

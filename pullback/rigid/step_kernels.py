@@ -258,6 +258,9 @@ def step(
         status = status | OVERFLOW
     if resolve(job, ncontact, nscalar, w, scratch) < 0:
         status = status | NOT_CONVERGED
-    if not move(job, ncontact, nscalar, w, scratch):
+    driven = scratch.dtype(0.0)
+    for k in range(job.scene.nu):
+        driven += wp.abs(u[k, w])
+    if not move(job, ncontact, nscalar, w, scratch) or not wp.isfinite(driven):
         status = status | NOT_FINITE
     return status

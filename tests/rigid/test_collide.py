@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 import warp as wp
 
+import pullback as pb
 from tests.rigid import collision_scene as cs
 from tests.rigid.collision_scene import BOX, CAPSULE, PLANE, SPHERE
 
@@ -291,3 +293,30 @@ def test_the_adjoint_of_all_contacts_of_two_boxes():
 
     slopes = [(loss(k, 1e-6) - loss(k, -1e-6)) / 2e-6 for k in range(3)]
     np.testing.assert_allclose(wrench[0, 3:6], slopes, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("half", "radius", "ends"),
+    [
+        ((0.0329, 0.0803, 0.0333), 0.1645, ((0.1914, 0.0759, 0.0627), (0.1891, 0.1001, -0.0118))),
+        ((0.0293, 0.0304, 0.0056), 0.2389, ((-0.0381, 0.0234, 0.1372), (-0.057, 0.0505, 0.1359))),
+    ],
+)
+def test_a_capsule_beside_the_corner_of_a_box_is_seen(half, radius, ends):
+    """Its core is over an edge and nearly parallel to a face, but no part of it is over that face."""
+    first, last = np.array(ends)
+    along = (last - first) / np.linalg.norm(last - first)
+    axis = np.cross((0, 0, 1), along)
+    turn = np.append(axis, 1 + along[2]) / np.linalg.norm(np.append(axis, 1 + along[2]))
+    world = pb.World()
+    world.add_box("box", size=tuple(2 * np.array(half)), static=True)
+    world.add_capsule(
+        "rod", radius=radius, length=float(np.linalg.norm(last - first)), mass=1.0,
+        position=tuple((first + last) / 2), orientation=tuple(turn),
+    )  # fmt: skip
+    sim = world.compile(dt=1e-3, dtype=torch.float64)
+    points = first + np.linspace(0, 1, 20001)[:, None] * (last - first)
+    distance = np.linalg.norm(np.maximum(np.abs(points) - half, 0), axis=1).min() - radius
+    with pytest.warns(UserWarning, match="overlap"):
+        (contacts,) = sim.contacts(sim.initial_state())
+    assert min(contact.gap for contact in contacts) == pytest.approx(distance, abs=1e-8)

@@ -277,6 +277,22 @@ def test_substeps_that_use_up_the_sweeps_are_counted():
     status.check()
 
 
+@pytest.mark.parametrize("checkpoint", [1, 4])
+def test_a_world_that_diverges_and_is_left_out_leaves_the_gradient_alone(checkpoint):
+    friction = torch.tensor(0.5, dtype=F64, requires_grad=True)
+    world = ball(friction=friction)
+    sim = world.compile(dt=DT, dtype=F64)
+    state = sim.initial_state(batch=2)
+    state.qd[:, 3] = 1.0
+    (expected,) = torch.autograd.grad(sim.rollout(state, 6, checkpoint=checkpoint).q[-1, 0].sum(), friction)
+    state.qd[1, 3] = 1e308
+    states = sim.rollout(state, 6, checkpoint=checkpoint)
+    assert states.q[-1, 1].isnan().all()
+    (gradient,) = torch.autograd.grad(states.q[-1, 0].sum(), friction)
+    assert expected.abs() > 1e-9
+    assert torch.equal(gradient, expected)
+
+
 # -- the start ----------------------------------------------------------------------------------------------------
 
 
