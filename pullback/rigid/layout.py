@@ -59,6 +59,7 @@ class ScratchRows:
     scalars: int
     Y_scalar: int
     lam: int
+    warm: int
     # the adjoint's
     adj_q: int
     adj_qd: int
@@ -144,6 +145,7 @@ def scratch_rows(
         "scalars": int(SCALAR_ROWS) * scalars,
         "Y_scalar": nv * scalars,
         "lam": m,
+        "warm": 1,
     }
     problem = {
         "A": m * m,

@@ -19,8 +19,11 @@ import warp as wp
 
 from pullback.rigid.collide_kernels import collide
 from pullback.rigid.constraint_kernels import (
+    BIAS,
     BLOCK_ROWS,
     FRACTION,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
     add_rows,
     contact_block,
     contact_rows,
@@ -139,6 +142,43 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
+def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Start from the impulses of the step before, unless that is worse than from none; tell and note by 1 or 0 if so.
+
+    Sweeps lower lam^T A lam / 2 + lam^T b, zero without impulses. Old impulses of contacts that were wedged may raise it,
+    and so the energy of a step that does not converge, without bound.
+    """
+    place = job.scratch
+    lam = rows_from(scratch, place.lam)
+    s = rows_from(scratch, place.s)
+    half = scratch.dtype(0.5)
+    one = scratch.dtype(1.0)
+    cfm = scratch.dtype(job.settings.cfm)
+    load_impulses(
+        job.scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+        rows_from(scratch, place.impulses), w, lam,
+    )  # fmt: skip
+    raised = scratch.dtype(0.0)
+    for v in range(job.scene.topology.nv):
+        raised -= half * s[v, w] * s[v, w]
+    add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
+    for v in range(job.scene.topology.nv):
+        raised += half * s[v, w] * s[v, w]
+    for c in range(ncontact):
+        raised += lam[3 * c, w] * scratch[place.blocks + c * BLOCK_ROWS + BIAS, w]
+    for k in range(nscalar):
+        raised += lam[3 * ncontact + k, w] * scratch[place.scalars + k * SCALAR_ROWS + SCALAR_BIAS, w]
+    for r in range(3 * ncontact + nscalar):
+        raised += half * cfm * lam[r, w] * lam[r, w]
+    warm = int(1)
+    if not raised <= scratch.dtype(0.0):
+        add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
+        warm = 0
+    scratch[place.warm, w] = scratch.dtype(warm)
+    return warm
+
+
+@wp.func
 def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
 
@@ -151,10 +191,10 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     s = rows_from(scratch, place.s)
     one = scratch.dtype(1.0)
     tolerance = scratch.dtype(job.settings.tolerance)
+    warm = int(0)
     if job.nimpulse > 0:
-        load_impulses(job.scene, ncontact, nscalar, contacts, scalars, rows_from(scratch, place.impulses), w, lam)
-        add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
-    else:
+        warm = start_warm(job, ncontact, nscalar, w, scratch)
+    if warm == 0:
         for r in range(3 * ncontact + nscalar):
             lam[r, w] = scratch.dtype(0.0)
     kept = rows_from(scratch, place.kept_lam)

@@ -67,6 +67,15 @@ from pullback.spatial.arrays import load3, rows_from, store
 
 
 @wp.func
+def started_warm(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether the sweeps started from the impulses of the step before."""
+    warm = bool(False)
+    if job.nimpulse > 0:
+        warm = scratch[job.scratch.warm, w] != scratch.dtype(0.0)
+    return warm
+
+
+@wp.func
 def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds."""
     place = job.scratch
@@ -85,7 +94,7 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, 
         start = rows_from(scratch, place.start_lam)
         for r in range(3 * nc + ns):
             start[r, w] = scratch.dtype(0.0)
-        if job.nimpulse > 0:
+        if started_warm(job, w, scratch):
             load_impulses(
                 job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
                 rows_from(scratch, place.impulses), w, start,
@@ -258,7 +267,7 @@ def step_vjp(
     solver_vjp(job, nc, ns, sweeps, unrolled, w, scratch)
     for r in range(job.nimpulse):
         scratch[place.adj_impulses + r, w] = zero
-    if unrolled and job.nimpulse > 0:
+    if unrolled and started_warm(job, w, scratch):
         load_impulses_vjp(
             scene, nc, ns, contacts, rows_from(scratch, place.scalars), rows_from(scratch, place.impulses),
             rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
