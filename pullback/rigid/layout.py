@@ -52,6 +52,7 @@ class ScratchRows:
     force: int
     start: int
     s: int
+    free: int
     contacts: int
     candidates: int
     blocks: int
@@ -138,6 +139,7 @@ def scratch_rows(
         "force": nv,
         "start": nv,
         "s": nv,
+        "free": nv,
         "contacts": int(CONTACT_ROWS) * contacts,
         "candidates": int(CANDIDATE_ROWS) * int(MAX_CANDIDATES),
         "blocks": int(BLOCK_ROWS) * contacts,

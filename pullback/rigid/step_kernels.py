@@ -120,6 +120,24 @@ def contact_problem(
 
 
 @wp.func
+def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write s as the velocity without contact and the impulses make it, however large others were before."""
+    place = job.scratch
+    for v in range(job.scene.topology.nv):
+        scratch[place.s + v, w] = scratch[place.free + v, w]
+    add_all_rows(
+        job,
+        ncontact,
+        nscalar,
+        rows_from(scratch, place.lam),
+        scratch.dtype(1.0),
+        w,
+        scratch,
+        rows_from(scratch, place.s),
+    )
+
+
+@wp.func
 def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float32)):
     """Do nothing: in float32 sweeps come as close as Newton's step would."""
 
@@ -129,30 +147,28 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
     """Replace the impulses by those of Newton's step on the rows that hold, and s with them."""
     place = job.scratch
     lam = rows_from(scratch, place.lam)
-    s = rows_from(scratch, place.s)
-    one = scratch.dtype(1.0)
-    add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
+    for v in range(job.scene.topology.nv):
+        scratch[place.s + v, w] = scratch[place.free + v, w]
     write_problem(job, ncontact, nscalar, w, scratch)
     newton_step(
         ncontact, nscalar, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
         rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, lam,
         rows_from(scratch, place.alpha), rows_from(scratch, place.solver),
     )  # fmt: skip
-    add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
+    apply_impulses(job, ncontact, nscalar, w, scratch)
 
 
 @wp.func
 def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Start from the impulses of the step before, unless that is worse than from none; tell and note by 1 or 0 if so.
 
-    Sweeps lower lam^T A lam / 2 + lam^T b, zero without impulses. Old impulses of contacts that were wedged may raise it,
-    and so the energy of a step that does not converge, without bound.
+    Sweeps lower lam^T A lam / 2 + lam^T b, zero without impulses. Old impulses of contacts that were wedged may raise
+    it, and so the energy of a step that does not converge, without bound.
     """
     place = job.scratch
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
     half = scratch.dtype(0.5)
-    one = scratch.dtype(1.0)
     cfm = scratch.dtype(job.settings.cfm)
     load_impulses(
         job.scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
@@ -161,7 +177,7 @@ def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2
     raised = scratch.dtype(0.0)
     for v in range(job.scene.topology.nv):
         raised -= half * s[v, w] * s[v, w]
-    add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
+    apply_impulses(job, ncontact, nscalar, w, scratch)
     for v in range(job.scene.topology.nv):
         raised += half * s[v, w] * s[v, w]
     for c in range(ncontact):
@@ -172,7 +188,8 @@ def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2
         raised += half * cfm * lam[r, w] * lam[r, w]
     warm = int(1)
     if not raised <= scratch.dtype(0.0):
-        add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
+        for v in range(job.scene.topology.nv):
+            s[v, w] = scratch[place.free + v, w]
         warm = 0
     scratch[place.warm, w] = scratch.dtype(warm)
     return warm
@@ -189,8 +206,9 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     scalars = rows_from(scratch, place.scalars)
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
-    one = scratch.dtype(1.0)
     tolerance = scratch.dtype(job.settings.tolerance)
+    for v in range(job.scene.topology.nv):
+        scratch[place.free + v, w] = s[v, w]
     warm = int(0)
     if job.nimpulse > 0:
         warm = start_warm(job, ncontact, nscalar, w, scratch)
@@ -221,10 +239,9 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
         sweeps = -sweeps
         if job.settings.newton_steps > 0:
             # back to what the sweeps had found, which their adjoint can answer for
-            add_all_rows(job, ncontact, nscalar, lam, -one, w, scratch, s)
             for r in range(3 * ncontact + nscalar):
                 lam[r, w] = kept[r, w]
-            add_all_rows(job, ncontact, nscalar, lam, one, w, scratch, s)
+            apply_impulses(job, ncontact, nscalar, w, scratch)
     return sweeps
 
 

@@ -46,9 +46,14 @@ def newton_step(
             value += second * (b[i + 1, w] + dot_rows(A, (i + 1) * m, lam, 0, m, w))
         work[right + k, w] = -value
     solve_in_place(count, right, w, work)
+    size = zero
+    for k in range(count):
+        size += wp.abs(work[right + k, w])
+    # a singular system, of redundant rows without softness, leaves the impulses as they are
+    taken = wp.where(wp.isfinite(size), count, 0)
     for i in range(m):
         moved[i, w] = lam[i, w]
-    for k in range(count):
+    for k in range(taken):
         at = m * m + k * UNKNOWN_ROWS
         i = int(work[at + ROW, w])
         for j in range(3):
