@@ -436,12 +436,8 @@ def main() -> int:
         print(text)
     missed = [line for row in rows for line in failures(row)]
     missed += [f"{n}: schedule {s} differs by {x:.1e}" for n, f in schedules.items() for s, x in f.items() if x > SAME]
-    missed += [
-        f"{name}, {setting}: {found[setting]:.1e} with default settings"
-        for name, found in defaults.items()
-        for setting in SETTINGS
-        if found[setting] > DEFAULT
-    ]
+    settings = ((name, s, found[s]) for name, found in defaults.items() for s in SETTINGS)
+    missed += [f"{name}, {s}: {x:.1e} with default settings" for name, s, x in settings if x > DEFAULT]
     missed += [f"bounce, {w}: {found:.4f} instead of {x:.4f}" for w, found, x, bar in bounces if abs(found - x) > bar]
     for line in missed:
         console.print(f"missed: {line}")

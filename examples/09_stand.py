@@ -23,7 +23,6 @@ def main(goal: float = 0.5, epochs: int = 5) -> tuple[float, float]:
         q=dict(zip(dog.joint_names[1:], 4 * LEG)),
         actuators=pb.PositionServo(kp=150.0, kd=3.0, limit=100.0),
         collision_links=TOES,
-        unsupported_shapes="ignore",
     )
     world.add_ground(friction=0.8)
     sim = world.compile(dt=1e-3, dtype=torch.float64)

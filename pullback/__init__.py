@@ -3,11 +3,12 @@
 from pullback.core import collector
 
 with collector.paused():
+    from pullback import sdf
     from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
     from pullback.rigid.sim import Sim
     from pullback.rigid.state import Contact, State, Trajectory
-    from pullback.rigid.world import PGS, World
+    from pullback.rigid.world import PGS, Exact, World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf
     from pullback.robot.ik import IKResult, inverse_kinematics
@@ -31,6 +32,7 @@ __all__ = [
     "DescriptionError",
     "DescriptionWarning",
     "Every",
+    "Exact",
     "IKResult",
     "MotionData",
     "NMSELoss",
@@ -53,5 +55,6 @@ __all__ = [
     "load",
     "pseudo_inertia",
     "random_torque_motion",
+    "sdf",
     "sine_motion",
 ]

@@ -1,6 +1,6 @@
 """Check that imports inside `pullback` point one way, and that files stay small enough to hold in the head.
 
-    cli, viewer -> tasks -> control -> rigid | thermal -> robot, rollout -> description, spatial -> core
+    cli, viewer -> tasks -> control -> rigid | thermal -> robot, rollout -> description, spatial, sdf -> core
 
 Packages of one layer may lean on each other in one direction only; `rigid` and `thermal` not at all. Kernel files
 (`*_kernels.py`, and everything in `spatial/` but `*_torch.py`) never import torch. torch and warp meet in
@@ -23,7 +23,7 @@ PACKAGE = "pullback"
 # lowest first; a package imports its own layer and those above it in this table
 LAYERS = (
     ("core",),
-    ("description", "spatial"),
+    ("description", "spatial", "sdf"),
     ("robot", "rollout"),
     ("rigid", "thermal"),
     ("control",),

@@ -1,7 +1,8 @@
 """Which shapes touch, and where: the contacts of all pairs, and their adjoint (docs/derivations/collision.md).
 
 Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). A new shape
-needs one row in `collide_pair` and one function that selects features.
+needs one row in `collide_pair` and one function that selects features. Hulls (`convex`) select features of their own,
+and samples of one shape against the field of another (`sampled_kernels`) give contacts directly.
 """
 
 from typing import Any
@@ -10,6 +11,9 @@ import warp as wp
 
 from pullback.rigid.box_kernels import collide_boxes
 from pullback.rigid.capsule_kernels import collide_capsule_box, collide_capsules
+from pullback.rigid.convex.contact_kernels import add_hull_contact, hull_contact_vjp
+from pullback.rigid.convex.convex_kernels import collide_hulls, hulls_are_near
+from pullback.rigid.convex.tables import HULL_CODES
 from pullback.rigid.features_kernels import (
     FACE,
     VERTEX,
@@ -28,12 +32,16 @@ from pullback.rigid.geometry_kernels import (
     add_feature_cotangent,
     feature_contact_vjp,
 )
+from pullback.rigid.sampled_kernels import collide_samples, sampled_contact_vjp
 from pullback.rigid.scene import (
     BOX,
     CAPSULE,
     CONTACT_ROWS,
+    CYLINDER,
     FEATURE_A,
     FEATURE_B,
+    MESH,
+    NORMAL,
     PAIR,
     PLANE,
     RADIUS,
@@ -41,6 +49,7 @@ from pullback.rigid.scene import (
     SPHERE,
     Scene,
 )
+from pullback.spatial.arrays import load3
 
 
 @wp.func
@@ -107,8 +116,12 @@ def collide_sphere(
 
 
 # what a world's shapes are, told by the type of an argument, so that kernels hold no code for others
-AnyShapes = wp.int32
+AnyShapes = wp.int32  # spheres, capsules, boxes and planes
 RoundShapes = wp.int64  # spheres and planes only
+AllShapes = wp.int16  # cylinders, meshes and fields too, and the exact solver
+
+SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all"}
+"""Of the names of modules whose kernels are for such shapes."""
 
 
 @wp.func
@@ -148,6 +161,71 @@ def collide_pair(  # noqa: F811
 
 
 @wp.func
+def collide_primitives(
+    shapes_are: Any, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), pair: int, count: int,
+):  # fmt: skip
+    """Write the contacts of a pair of spheres, capsules, boxes or planes behind the first `count`; return the count."""
+    total = int(count)
+    if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
+        found = collide_pair(shapes_are, scene, poses, shapes, margin, w, candidates, pair)
+        for k in range(found):
+            total = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, total)
+    return total
+
+
+@wp.func
+def is_hull(kind: int):
+    """Tell whether a shape is known by its hull."""
+    return kind == CYLINDER or kind == MESH
+
+
+@wp.func
+def collide_one(
+    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
+    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
+    count: int,
+):  # fmt: skip
+    """Write the contacts of one pair behind the first `count`; return the count."""
+    return collide_primitives(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, pair, count)
+
+
+@wp.func
+def collide_one(  # noqa: F811
+    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
+    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
+    count: int,
+):  # fmt: skip
+    """Write the contacts of one pair behind the first `count`; return the count."""
+    return collide_primitives(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, pair, count)
+
+
+@wp.func
+def collide_one(  # noqa: F811
+    shapes_are: AllShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
+    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
+    count: int,
+):  # fmt: skip
+    """Write the contacts of one pair behind the first `count`; return the count."""
+    total = int(count)
+    if scene.pair_sampled[pair] == 1:
+        if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
+            total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
+    elif is_hull(scene.shape_kind[scene.pair_a[pair]]) or is_hull(scene.shape_kind[scene.pair_b[pair]]):
+        if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
+            found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
+            for k in range(found):
+                total = add_hull_contact(
+                    scene.hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, total
+                )  # fmt: skip
+    else:
+        total = collide_primitives(
+            AnyShapes(0), scene, poses, shapes, margin, w, contacts, candidates, pair, total
+        )  # fmt: skip
+    return total
+
+
+@wp.func
 def collide(
     shapes_are: Any,
     scene: Scene,
@@ -157,24 +235,25 @@ def collide(
     w: int,
     contacts: wp.array2d(dtype=Any),
     candidates: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any),
 ):
-    """Write all contacts with a gap below the margin [m], as many as there is room for; return how many there are."""
+    """Write all contacts with a gap below the margin [m], as many as there is room for; return how many there are.
+
+    `candidates` and `work`, of which hulls need CONVEX_ROWS, are scratch.
+    """
     count = int(0)
     for pair in range(scene.npair):
-        if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
-            found = collide_pair(shapes_are, scene, poses, shapes, margin, w, candidates, pair)
-            for k in range(found):
-                count = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, count)
+        count = collide_one(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, work, pair, count)
     return count
 
 
 @wp.func
-def contact_vjp(
+def feature_vjp(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, contacts: wp.array2d(dtype=Any),
     c: int, adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any),
     adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
+    """Pull the cotangents of a contact of two features of boxes of points back."""
     row = c * CONTACT_ROWS
     pair = int(contacts[row + PAIR, w])
     code_a = int(contacts[row + FEATURE_A, w])
@@ -190,3 +269,46 @@ def contact_vjp(
     )
     add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_ca, adj_da, adj_ra, w, wrench, adj_shapes)
     add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_cb, adj_db, adj_rb, w, wrench, adj_shapes)
+
+
+@wp.func
+def contact_vjp(
+    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
+    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
+    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
+    feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
+
+
+@wp.func
+def contact_vjp(  # noqa: F811
+    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
+    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
+    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
+    feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
+
+
+@wp.func
+def contact_vjp(  # noqa: F811
+    shapes_are: AllShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
+    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
+    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
+    row = c * CONTACT_ROWS
+    pair = int(contacts[row + PAIR, w])
+    code_a = int(contacts[row + FEATURE_A, w])
+    if scene.pair_sampled[pair] == 1:
+        sampled_contact_vjp(
+            scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
+            wrench, adj_shapes, tape,
+        )  # fmt: skip
+    elif code_a >= HULL_CODES:
+        hull_contact_vjp(
+            scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
+        )  # fmt: skip
+    else:
+        feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)

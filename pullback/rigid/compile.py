@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,24 @@ import warp as wp
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
+from pullback.rigid.geometry import Geometry
 from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
-from pullback.rigid.scene import BOX, CAPSULE, PLANE, SPHERE, Scene
+from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
 from pullback.rigid.world import World
 from pullback.robot.operators import KIND
 from pullback.robot.topology import Topology
 
-SHAPE_KIND = {"sphere": int(SPHERE), "capsule": int(CAPSULE), "box": int(BOX), "plane": int(PLANE)}
+SHAPE_KIND = {
+    "sphere": int(SPHERE),
+    "capsule": int(CAPSULE),
+    "box": int(BOX),
+    "plane": int(PLANE),
+    "cylinder": int(CYLINDER),
+    "mesh": int(MESH),
+    "field": int(FIELD),
+}
+RANK = ("sphere", "capsule", "box", "cylinder", "mesh", "field", "plane")
+"""The earlier of two shapes is a in their pair."""
 
 POINTS = {
     ("capsule", "capsule"): 2,
@@ -27,13 +39,14 @@ POINTS = {
     ("box", "box"): 16,
     ("box", "plane"): 8,
 }
-"""Contacts that two shapes have at most; a sphere has one with any.
+HULL_POINTS = 8
+"""Contacts that two shapes have at most; a sphere has one with any, others that stand here 8.
 
 Two faces meet in up to 8 corners and 8 crossings of edges; a box thinner than the margin touches a plane with all its
 vertices.
 """
 
-POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8}
+POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8, "cylinder": 8, "mesh": 8, "field": 16}
 """Contacts that a moving shape has at once, as a rule, however many others there are."""
 
 
@@ -56,6 +69,7 @@ class SceneArrays:
     dof_coordinate: np.ndarray
     shape_kind: np.ndarray
     shape_body: np.ndarray
+    geometry: Geometry
     pair_a: np.ndarray
     pair_b: np.ndarray
     pair_dof_start: np.ndarray
@@ -85,9 +99,8 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
     check_bodies(world)
     forest = Forest(world)
     shapes = forest.shapes
-    pairs = [
-        (a, b) if SHAPE_KIND[shapes[a].kind] <= SHAPE_KIND[shapes[b].kind] else (b, a) for a, b in forest.find_pairs()
-    ]
+    pairs = forest.ordered_pairs()
+    geometry = Geometry(shapes, pairs)
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
     return SceneArrays(
@@ -106,6 +119,7 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
         dof_coordinate=_integers(forest.dof_coordinate),
         shape_kind=_integers([SHAPE_KIND[shape.kind] for shape in shapes]),
         shape_body=_integers(forest.shape_body),
+        geometry=geometry,
         pair_a=_integers([a for a, _ in pairs]),
         pair_b=_integers([b for _, b in pairs]),
         pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
@@ -139,6 +153,7 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
     for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
         setattr(scene, name, on_device(getattr(arrays, name)))
+    arrays.geometry.write(scene, device)
     for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     return scene
@@ -224,6 +239,25 @@ class Forest:
             if self._may_touch(self.shape_item[a], self.shapes[a], self.shape_item[b], self.shapes[b])
         ]
 
+    def ordered_pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs that may touch, each with the shape first that stands first in RANK.
+
+        Samples of a box and the field of another shape may miss each other's corners, so such pairs come both ways.
+        """
+        pairs = []
+        for pair in self.find_pairs():
+            a, b = sorted(pair, key=lambda k: RANK.index(self.shapes[k].kind))
+            pairs.append((a, b))
+            if self.shapes[b].kind == "field" and self.shapes[a].kind in ("box", "field"):
+                pairs.append((b, a))
+        return pairs
+
+    @staticmethod
+    def _points(a: str, b: str) -> int:
+        if "sphere" in (a, b):
+            return 1
+        return POINTS.get((a, b), HULL_POINTS)
+
     def pair_dofs(self, a: int, b: int) -> list[tuple[int, int]]:
         """Return the dofs that move either shape, last first, and which one: 1 moves a, -1 moves b, 0 both."""
         of_a, of_b = (set(self._dofs_above(self.shape_body[k])) for k in (a, b))
@@ -231,7 +265,7 @@ class Forest:
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
         """Return how many contacts to make room for."""
-        points = [POINTS.get((self.shapes[a].kind, self.shapes[b].kind), 1) for a, b in pairs]
+        points = [self._points(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
         usual = sum(POINTS_OF_SHAPE[self.shapes[k].kind] for k in touching)
         # enough for any one pair, and for the usual number of contacts of all shapes at once
@@ -274,24 +308,21 @@ class Forest:
         return above
 
     def _refuse_shapes(self) -> None:
-        """Refuse shapes that something may touch and for which there is no collision yet."""
-        everything = [
-            (number, shape)
-            for number, item in enumerate(self.world.items)
-            for shape in item.shapes
-            if shape.kind in SHAPE_KIND or item.unsupported_shapes == "error"
-        ]
-        for number, shape in everything:
+        """Refuse planes that move, and meshes without a file that something may touch."""
+        count = range(len(self.shapes))
+        for k in count:
+            shape = self.shapes[k]
             if shape.kind == "plane" and shape.body != WORLD:
                 raise PullbackError(f"shape {shape.name!r} is a plane on a moving link; fix planes to the world")
-            if shape.kind in SHAPE_KIND:
+            if shape.kind != "mesh" or not isinstance(shape.source, Path) or shape.source.is_file():
                 continue
-            for other_number, other in everything:
-                if other is not shape and self._may_touch(number, shape, other_number, other):
+            for other in count:
+                first, second = self.shape_item[k], self.shape_item[other]
+                if other != k and self._may_touch(first, shape, second, self.shapes[other]):
                     raise PullbackError(
-                        f"shape {shape.name!r} is a {shape.kind}, which cannot collide yet, and {other.name!r} may "
-                        f'touch it; leave such shapes out with add(..., unsupported_shapes="ignore"), or name the '
-                        f"links that collide with collision_links=[...]"
+                        f"shape {shape.name!r} is the mesh {shape.source}, which is not there, and "
+                        f"{self.shapes[other].name!r} may touch it; leave such shapes out with "
+                        f'add(..., missing_meshes="ignore"), or name the links that collide with collision_links=[...]'
                     )
 
     # -- dofs ----------------------------------------------------------------------------------------------------

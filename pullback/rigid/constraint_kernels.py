@@ -60,6 +60,7 @@ class ContactSettings:
     newton_steps: int
     cone: int
     unrolled: int
+    exact: int
 
 
 @wp.func

@@ -5,7 +5,7 @@ from functools import cache
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import AnyShapes
+from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
@@ -22,7 +22,7 @@ def kernels(real: type, shapes: type = AnyShapes):
     a = wp.array2d(dtype=real)
     rows = wp.constant(REPORT_ROWS)
 
-    @wp.kernel(module=kernel_module("rollout" if shapes is AnyShapes else "rollout_round", real))
+    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
@@ -34,7 +34,7 @@ def kernels(real: type, shapes: type = AnyShapes):
             scratch[place.qd + r, w] = qd[r, w]
         found, ns = contact_problem(shapes(0), job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        resolve(job, nc, ns, w, scratch)
+        resolve(shapes(0), job, nc, ns, w, scratch)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
         lam = rows_from(scratch, place.lam)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,15 +14,18 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import COORDINATES, Body
 from pullback.description.tree import Shape, ShapeType
 from pullback.rigid.actuators import Actuator, Torque, check_actuator
+from pullback.rigid.convex.hulls import Hull
 from pullback.rigid.values import Given, Tensor, Value, check_quaternion, check_value
 from pullback.robot.model import RobotModel
+from pullback.sdf.program import Program
 from pullback.spatial.rotations_torch import rotate
 
 ORIGIN = (0.0, 0.0, 0.0)
 UPRIGHT = (0.0, 0.0, 0.0, 1.0)
 
 Actuators = Actuator | Mapping[str, Actuator] | None
-Unsupported = Literal["error", "ignore"]
+Missing = Literal["error", "ignore"]
+ShapeKind = ShapeType | Literal["field"]
 
 
 @dataclass(eq=False)
@@ -29,7 +33,7 @@ class CollisionShape:
     """A shape on a link, or on the world where `body` is -1; None leaves friction or restitution to the other shape."""
 
     name: str
-    kind: ShapeType
+    kind: ShapeKind
     link: int
     body: int
     size: Value
@@ -39,6 +43,10 @@ class CollisionShape:
     """Takes the place of `rotation` where it is given."""
     friction: Value | None = None
     restitution: Value | None = None
+    source: Path | Hull | Program | None = None
+    """The file or the hull of a mesh, the program of a field."""
+    scale: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """What the file's coordinates are multiplied by, before `size`."""
 
 
 @dataclass(eq=False)
@@ -53,7 +61,6 @@ class Placed:
     group: int
     mask: int
     self_collision: bool = False
-    unsupported_shapes: Unsupported = "error"
     actuators: dict[str, Actuator] = field(default_factory=dict)
     q: Mapping[str, Given] | Tensor | None = None
 
@@ -121,9 +128,22 @@ def shape_of_link(name: str, shape: Shape, robot: RobotModel, link: int) -> Coll
     result = CollisionShape(
         name, shape.type, link, robot.model.link_body[link], size, origin.translation, origin.rotation
     )
+    if shape.type == "mesh":
+        result.size, result.source, result.scale = np.ones(1), shape.mesh, tuple(shape.size)
     if shape.friction is not None:
         result.friction = check_value(f"friction of {name!r}", shape.friction, least=0.0)
     return result
+
+
+def collision_shape(
+    name: str, shape: Shape | None, source: Hull | Program | None, link: int, body: int
+) -> CollisionShape:
+    """Return a primitive, the mesh with a hull, or a field (no shape) that stands where its link does."""
+    if shape is None:
+        # a tensor, so that how far the field reaches is computed anew whenever it changes
+        return CollisionShape(name, "field", link, body, torch.zeros(0), np.zeros(3), np.eye(3), source=source)
+    size = np.asarray(shape.size, dtype=np.float64)
+    return CollisionShape(name, shape.type, link, body, size, np.zeros(3), np.eye(3), source=source)
 
 
 def set_surface(shapes: Sequence[CollisionShape], friction: Given | None, restitution: Given | None, name: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
+from pullback.rigid.convex.convex_kernels import CONVEX_ROWS
 from pullback.rigid.dynamics_kernels import DYNAMICS_ROWS
 from pullback.rigid.scene import (
     ACTUATOR_ROWS,
@@ -17,6 +18,7 @@ from pullback.rigid.scene import (
     POSE_ROWS,
     SHAPE_ROWS,
 )
+from pullback.rigid.solvers.exact_kernels import exact_rows
 from pullback.rigid.solvers.implicit_kernels import implicit_rows
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
 from pullback.robot.crba_kernels import VJP_ROWS as PRODUCT_ROWS
@@ -35,6 +37,7 @@ class ParameterRows:
     friction: int
     actuators: int
     shapes: int
+    fields: int
     pairs: int
     limits: int
 
@@ -55,6 +58,7 @@ class ScratchRows:
     free: int
     contacts: int
     candidates: int
+    hulls: int
     blocks: int
     Y: int
     scalars: int
@@ -97,7 +101,7 @@ class ScratchRows:
     slots: int
 
 
-def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tuple[Any, dict[str, int]]:
+def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair: int) -> tuple[Any, dict[str, int]]:
     """Return where each group of parameters starts, and how many rows each has, in order."""
     sizes = {
         "gravity": 3,
@@ -107,6 +111,7 @@ def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, npair: int) -> tup
         "friction": nv,
         "actuators": int(ACTUATOR_ROWS) * nu,
         "shapes": int(SHAPE_ROWS) * nshape,
+        "fields": nfield,
         "pairs": int(PAIR_ROWS) * npair,
         "limits": 2 * nv,
     }
@@ -125,6 +130,8 @@ def scratch_rows(
     scalars: int,
     sweeps: int,
     newton: bool,
+    exact: bool,
+    hulls: bool,
     slots: int,
 ) -> tuple[Any, int, int]:
     """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
@@ -142,6 +149,7 @@ def scratch_rows(
         "free": nv,
         "contacts": int(CONTACT_ROWS) * contacts,
         "candidates": int(CANDIDATE_ROWS) * int(MAX_CANDIDATES),
+        "hulls": int(CONVEX_ROWS) if hulls else 0,
         "blocks": int(BLOCK_ROWS) * contacts,
         "Y": 3 * nv * contacts,
         "scalars": int(SCALAR_ROWS) * scalars,
@@ -157,7 +165,7 @@ def scratch_rows(
         "upper": scalars,
         "alpha": m,
         "kept_lam": m,
-        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps)),
+        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps), exact_rows(m) if exact else 0),
         "nu": nv,
     }
     # a step that may end in Newton's needs the problem as a matrix

@@ -9,15 +9,16 @@ import numpy as np
 import warp as wp
 
 from pullback.core.bridge import Operator, Program
-from pullback.rigid import contact_kernels, rollout_kernels
-from pullback.rigid.collide_kernels import AnyShapes, RoundShapes
+from pullback.rigid import contact_kernels, linearize_kernels, rollout_kernels
+from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.layout import parameter_rows, scratch_rows
+from pullback.rigid.linearize_dynamics_kernels import LinearJob, linear_rows
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import PLANE, SPHERE
 from pullback.rigid.warm_kernels import IMPULSE_ROWS
-from pullback.rigid.world import PGS
+from pullback.rigid.world import PGS, Exact
 from pullback.robot import momentum_kernels
 from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule
@@ -35,6 +36,11 @@ def rollout_operator(shapes: type) -> Operator:
 def contacts_operator(shapes: type) -> Operator:
     """Return the report of contacts of worlds whose shapes are all round, or any."""
     return Operator("contacts", INPUTS, partial(contact_kernels.kernels, shapes=shapes), checked=False)
+
+
+def linearize_operator(shapes: type) -> Operator:
+    """Return the Jacobians of single steps of worlds whose shapes are all round, or any."""
+    return Operator("linearize", INPUTS, partial(linearize_kernels.kernels, shapes=shapes), checked=False)
 
 
 LIMIT_MARGIN = 0.1
@@ -60,13 +66,16 @@ class WorldPrograms:
         self.substeps = substeps
         self.double = double
         is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
-        self.shapes = RoundShapes if is_round else AnyShapes
+        self.exact = isinstance(contact, Exact)
+        is_plain = arrays.geometry.is_plain and not self.exact
+        self.shapes = AllShapes if not is_plain else RoundShapes if is_round else AnyShapes
         scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)
+        self.linearize = lru_cache(1)(self._linearize)
 
     def plan(self, steps: int, schedule: Schedule) -> Plan:
         """Return what a rollout keeps and how it is walked back, in substeps."""
@@ -96,6 +105,24 @@ class WorldPrograms:
             Every(1).plan(1),
         )
 
+    def _linearize(self) -> Program:
+        """Return the program that writes A and B, side by side, and status of one step from each state; it has no vjp."""
+        a = self.arrays
+        scalars = len(a.limit_dof) + len(a.friction_dof)
+        place, extra = linear_rows(
+            nbody=a.nbody, nq=a.nq, nv=a.nv, nu=a.nu, impulses=self.nimpulse, rows=3 * a.max_contacts + scalars
+        )
+        rows = 2 * a.nv * (2 * a.nv + a.nu), rollout_kernels.STATUS_ROWS
+        step = self._bind(linearize_operator(self.shapes), rows, self.plan(1, Every(1)), skipped=1)
+
+        def make_job(device: str) -> Any:
+            linear = LinearJob()
+            linear.job, linear.place, linear.columns = step._constants(device), place, 2 * a.nv + a.nu
+            return linear
+
+        scratch = [step.vjp_scratch[0], extra, 0]
+        return Program(step.operator, make_job, rows=rows, scratch=scratch, vjp_scratch=scratch)
+
     def _momentum(self) -> Program:
         n = self.arrays.nbody
         return Program(
@@ -110,7 +137,9 @@ class WorldPrograms:
         self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0, read_outputs: int = 0
     ) -> Program:
         arrays, contact = self.arrays, self.contact
-        parameters, _ = parameter_rows(arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.npair)
+        parameters, _ = parameter_rows(
+            arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.geometry.rows, arrays.npair
+        )
         place, forward, total = scratch_rows(
             nbody=arrays.nbody,
             nq=arrays.nq,
@@ -120,6 +149,8 @@ class WorldPrograms:
             scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
             sweeps=contact.iterations,
             newton=self._polishes,
+            exact=self.exact,
+            hulls=arrays.geometry.has_hulls,
             slots=plan.slots,
         )
 
@@ -140,8 +171,8 @@ class WorldPrograms:
 
     @property
     def _polishes(self) -> bool:
-        """Whether Newton's steps follow sweeps that are used up: where the sweeps are not themselves differentiated."""
-        return self.double and self.contact.gradient == "implicit"
+        """Whether other steps follow sweeps that are used up: where the sweeps are not themselves differentiated."""
+        return self.exact or (self.double and self.contact.gradient == "implicit")
 
     def _settings(self) -> Any:
         contact = self.contact
@@ -152,7 +183,8 @@ class WorldPrograms:
         for name in ("erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(contact, name))
         settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
-        settings.newton_steps = NEWTON_STEPS if self._polishes else 0
+        settings.exact = int(self.exact)
+        settings.newton_steps = 1 if self.exact else NEWTON_STEPS if self._polishes else 0
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
         return settings

@@ -23,6 +23,7 @@ from pullback.robot.learnable import GivenValue
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import KINEMATIC, common_batch, state_arguments
 from pullback.robot.parametrizations import Parametrization
+from pullback.sdf.program import Program
 
 
 class Rows(NamedTuple):
@@ -35,6 +36,7 @@ class Rows(NamedTuple):
     friction: Tensor
     actuators: Tensor
     shapes: Tensor
+    fields: Tensor
     pairs: Tensor
     limits: Tensor
 
@@ -63,7 +65,9 @@ class WorldParameters:
         self._rubbing = [{b.joint.child for b in item.bodies if has_dry_friction(item, b)} for item, _ in self.robots]
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
-        self._groups = {name: Remembered() for name in ("gravity", "robots", "actuators", "shapes", "pairs", "limits")}
+        self._groups = {
+            name: Remembered() for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits")
+        }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
         self._version = -1
@@ -104,6 +108,7 @@ class WorldParameters:
             friction,
             groups["actuators"](sources["actuators"], self._make_actuators),
             groups["shapes"](sources["shapes"], lambda: shapes.geometry(*self._links_on_bodies())),
+            groups["fields"](sources["fields"], shapes.fields),
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
         )
@@ -123,13 +128,15 @@ class WorldParameters:
         self.shape_rows.renew()
         shapes = self.shape_rows.shapes
         places = [x for s in shapes for x in (s.size, s.position, s.orientation)]
+        fields = [x for s in shapes if isinstance(s.source, Program) for x in s.source.tensors()]
         moved = [robot for _, robot in self.robots if _learns_kinematics(robot)]
         actuators = [x for item, _ in self.robots for a in item.actuators.values() for x in vars(a).values()]
         self._sources = {
             "gravity": Sources([self.world.gravity]),
             "robots": _robot_sources([robot for _, robot in self.robots], []),
             "actuators": Sources(actuators),
-            "shapes": _robot_sources(moved, places),
+            "shapes": _robot_sources(moved, [*places, *fields]),
+            "fields": Sources(fields),
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
         }

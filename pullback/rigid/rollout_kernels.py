@@ -10,7 +10,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import AnyShapes
+from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
 from pullback.rigid.problem_kernels import Job, write_problem
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
@@ -102,11 +102,10 @@ def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
 @cache
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
-    suffix = "" if shapes is AnyShapes else "_round"
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
 
-    @wp.kernel(module=kernel_module(f"rollout{suffix}", real))
+    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,
@@ -142,7 +141,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
 
-    @wp.kernel(module=kernel_module(f"rollout_vjp{suffix}", real))
+    @wp.kernel(module=kernel_module(f"rollout_vjp{SUFFIX[shapes]}", real))
     def vjp(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a,
@@ -189,13 +188,13 @@ def kernels(real: type, shapes: type = AnyShapes):
                     nc = wp.min(found, job.scene.max_contacts)
                     if op != _ADVANCE:
                         write_problem(job, nc, ns, w, scratch)
-                    sweeps = resolve(job, nc, ns, w, scratch)
+                    sweeps = resolve(shapes(0), job, nc, ns, w, scratch)
                     if op == _ADVANCE:
                         move(job, nc, ns, w, scratch)
                     else:
                         step_vjp(
-                            job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control), adj_parameters,
-                            scratch, nowhere,
+                            shapes(0), job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control),
+                            adj_parameters, scratch, nowhere,
                         )  # fmt: skip
                         copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
         if job.skipped == 0:

@@ -9,17 +9,24 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
     friction    1 row a dof         dry friction [N·m, N]
 
 A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
-a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0.
+a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
+half extents of a cylinder (radius, radius, length / 2) and of a mesh (its scale, three times) multiply its hull. A
+field has half extents 0 and as its radius how far it reaches; its own rows stand behind those of all shapes.
 """
 
 import warp as wp
 
+from pullback.rigid.convex.tables import Hulls
 from pullback.robot.topology import Topology
+from pullback.sdf.fields import Fields
 
 SPHERE = wp.constant(0)
 CAPSULE = wp.constant(1)
 BOX = wp.constant(2)
 PLANE = wp.constant(3)
+CYLINDER = wp.constant(4)
+MESH = wp.constant(5)
+FIELD = wp.constant(6)
 
 SHAPE_ROWS = wp.constant(16)
 RADIUS = wp.constant(3)
@@ -58,9 +65,15 @@ class Scene:
     dof_coordinate: wp.array(dtype=wp.int32)  # the coordinate of a one-dof joint's dof, -1: none
     shape_kind: wp.array(dtype=wp.int32)
     shape_body: wp.array(dtype=wp.int32)  # -1: the world
+    hulls: Hulls  # pyright: ignore[reportGeneralTypeIssues]
+    fields: Fields  # pyright: ignore[reportGeneralTypeIssues]
+    shape_field: wp.array(dtype=wp.int32)  # the field of a shape, where its parameters start in `shapes`, its samples
+    shape_row: wp.array(dtype=wp.int32)
+    shape_samples: wp.array(dtype=wp.int32)
     npair: int
-    pair_a: wp.array(dtype=wp.int32)  # kind of a <= kind of b
+    pair_a: wp.array(dtype=wp.int32)  # b is the plane, or the simpler shape is a (compile.RANK)
     pair_b: wp.array(dtype=wp.int32)
+    pair_sampled: wp.array(dtype=wp.int32)  # 1: samples of a against the field of b
     pair_dof_start: wp.array(dtype=wp.int32)  # npair + 1: where a pair's dofs start in pair_dof
     pair_dof: wp.array(dtype=wp.int32)  # the dofs that move either body, last first
     pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both

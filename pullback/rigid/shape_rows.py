@@ -11,6 +11,7 @@ import torch
 from pullback.rigid.items import CollisionShape
 from pullback.rigid.values import Tensor, Value, are_same, as_constant, batched
 from pullback.robot.parameters import common_batch
+from pullback.sdf.program import Program
 from pullback.spatial.rotations_torch import rotate
 
 FRICTION = 1.0
@@ -21,7 +22,10 @@ EXTENTS: dict[str, list[list[float]]] = {
     "sphere": [[0.0, 0.0, 0.0, 1.0]],
     "capsule": [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.5, 0.0]],
     "box": [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.0]],
+    "cylinder": [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.0]],
+    "mesh": [[1.0, 1.0, 1.0, 0.0]],
     "plane": [],
+    "field": [],
 }
 """Half extents and radius of a shape's core are its size times this."""
 
@@ -92,6 +96,14 @@ class ShapeRows:
         batch = common_batch(*columns)
         return torch.cat([column.expand(batch, -1, -1) for column in columns], -1).flatten(1)
 
+    def fields(self) -> Tensor:
+        """Return the parameters of all fields, (b, n)."""
+        rows = [shape.source.parameters(self.like) for shape in self.shapes if isinstance(shape.source, Program)]
+        if not rows:
+            return self.like.new_zeros(1, 0)
+        batch = common_batch(*rows)
+        return torch.cat([row.expand(batch, -1) for row in rows], 1)
+
     def surfaces(self) -> Tensor:
         """Return friction and restitution of each pair, (b, 2 npair)."""
         if not len(self.first):
@@ -137,6 +149,10 @@ class ShapeRows:
             self._constant_surfaces[name] = as_constant(lambda: self._combined(name))
 
     def _extents(self, shape: CollisionShape, size: Value) -> Tensor:
+        if isinstance(shape.source, Program):
+            # a field has no core; its radius is how far it reaches
+            reach = shape.source.reach(self.like).detach()
+            return torch.nn.functional.pad(reach[:, None], (3, 0))
         matrix = self.like.new_tensor(EXTENTS[shape.kind]).reshape(-1, 4)
         return batched(size, (len(matrix),), self.like) @ matrix if len(matrix) else self.like.new_zeros(1, 4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from numbers import Integral
+from typing import NamedTuple
 
 import torch
 
@@ -24,6 +25,21 @@ Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
+
+
+class Linearization(NamedTuple):
+    """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
+
+    A change of state is (dq, dqd), dq as velocities are: for a ball or free joint a small motion in the body's own axes,
+    angular part first, so that q moves as `q` does under qd = dq for a unit of time.
+    """
+
+    A: Tensor
+    """(T, B, 2 nv, 2 nv)"""
+    B: Tensor
+    """(T, B, 2 nv, nu)"""
+    status: Status
+    """What happened in the steps, T B of them, step by step."""
 
 
 def _refuse_not_finite(inputs: Inputs) -> None:
@@ -164,6 +180,45 @@ class Sim:
         if check:
             trajectory.status.check()
         return trajectory
+
+    def linearize(self, states: Trajectory | State, controls: Tensor) -> Linearization:
+        """Return the Jacobians of the steps that the controls (T, B, nu) drive from the first T states.
+
+        `states` is a trajectory with every state kept, or a state of T B worlds, step by step. All steps are
+        differentiated side by side, in one launch. The result is plain: no gradient passes through it. Impulses that a
+        warm start keeps are held fixed. At a kink it is the derivative of the side that the step was on.
+        """
+        steps, worlds, flat = self._steps_to_linearize(states, controls)
+        parameters = self.parameters.packed().detach()
+        self._check_worlds(worlds, parameters.shape[0], controls.shape[1])
+        if parameters.shape[0] != 1:
+            parameters = parameters.repeat(steps, 1)
+        u = controls.detach().expand(steps, worlds, -1).reshape(steps * worlds, self.nu)
+        inputs = (flat.q, flat.qd, flat.impulses, u, parameters)
+        _refuse_not_finite(inputs)
+        both, status = self._programs.linearize().run(inputs)
+        both = both.reshape(steps, worlds, 2 * self.nv, 2 * self.nv + self.nu)
+        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], Status(status, self.substeps))
+
+    def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
+        """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
+        steps, _ = self._flat_controls(controls)
+        if isinstance(states, Trajectory):
+            first = [None if x is None else x[:steps].flatten(0, 1) for x in (states.q, states.qd, states.impulses)]
+            flat = State(*first).detach()  # pyright: ignore[reportArgumentType]
+            fits = states.steps[:steps].tolist() == list(range(steps))
+        else:
+            flat = states.detach()
+            fits = True
+        count = self._check_state(flat)
+        worlds = count // max(steps, 1)
+        if steps < 1 or not fits or steps * worlds != count or controls.shape[1] not in (1, worlds):
+            raise PullbackError(
+                f"controls {tuple(controls.shape)} do not go with states {tuple(states.q.shape)}; give controls "
+                f"(T, B, {self.nu}) and the trajectory of a rollout with checkpoint=1, or a state of T B worlds"
+            )
+        self._check_type("controls", controls)
+        return steps, worlds, flat
 
     @staticmethod
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:

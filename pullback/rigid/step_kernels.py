@@ -17,7 +17,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide_kernels import collide
+from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, collide
 from pullback.rigid.constraint_kernels import (
     BIAS,
     BLOCK_ROWS,
@@ -38,6 +38,7 @@ from pullback.rigid.dynamics_kernels import (
 )
 from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
 from pullback.rigid.problem_kernels import Job, add_all_rows, write_problem
+from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_solve
 from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.pgs_kernels import solve
 from pullback.rigid.warm_kernels import load_impulses, store_impulses
@@ -106,6 +107,7 @@ def contact_problem(
         w,
         contacts,
         rows_from(scratch, place.candidates),
+        rows_from(scratch, place.hulls),
     )
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
@@ -159,6 +161,48 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
+def exact(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Replace the impulses by the solution, and s with them; tell by 1 or 0 whether it was found."""
+    place = job.scratch
+    for v in range(job.scene.topology.nv):
+        scratch[place.s + v, w] = scratch[place.free + v, w]
+    write_problem(job, ncontact, nscalar, w, scratch)
+    systems = exact_solve(
+        ncontact, nscalar, job.settings.cone, scratch.dtype(job.settings.tolerance), EXACT_STEPS,
+        rows_from(scratch, place.A), rows_from(scratch, place.b), rows_from(scratch, place.mu),
+        rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, rows_from(scratch, place.lam),
+        rows_from(scratch, place.solver),
+    )  # fmt: skip
+    apply_impulses(job, ncontact, nscalar, w, scratch)
+    return wp.where(systems >= 0, 1, 0)
+
+
+@wp.func
+def polish(shapes_are: RoundShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
+    newton(job, ncontact, nscalar, w, scratch)
+    return int(0)
+
+
+@wp.func
+def polish(shapes_are: AnyShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
+    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
+    newton(job, ncontact, nscalar, w, scratch)
+    return int(0)
+
+
+@wp.func
+def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
+    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
+    solved = int(0)
+    if job.settings.exact == 1:
+        solved = exact(job, ncontact, nscalar, w, scratch)
+    else:
+        newton(job, ncontact, nscalar, w, scratch)
+    return solved
+
+
+@wp.func
 def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Start from the impulses of the step before, unless that is worse than from none; tell and note by 1 or 0 if so.
 
@@ -196,7 +240,7 @@ def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2
 
 
 @wp.func
-def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
 
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
@@ -219,11 +263,12 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     sweeps = int(0)
     done = int(ncontact + nscalar == 0)
     for turn in range(1 + job.settings.newton_steps):
+        limit = job.settings.iterations
         if done == 0:
-            limit = job.settings.iterations
             if turn > 0:
                 limit = VERIFYING_SWEEPS
-                newton(job, ncontact, nscalar, w, scratch)
+                done = polish(shapes_are, job, ncontact, nscalar, w, scratch)
+        if done == 0:
             more, change = solve(
                 job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
                 rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
@@ -313,7 +358,7 @@ def step(
     ncontact = wp.min(found, job.scene.max_contacts)
     if found > ncontact:
         status = status | OVERFLOW
-    if resolve(job, ncontact, nscalar, w, scratch) < 0:
+    if resolve(shapes_are, job, ncontact, nscalar, w, scratch) < 0:
         status = status | NOT_CONVERGED
     driven = scratch.dtype(0.0)
     for k in range(job.scene.nu):

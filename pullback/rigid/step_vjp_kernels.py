@@ -186,6 +186,7 @@ def bias_terms(
 @wp.func
 def step_vjp(
     # model
+    shapes_are: Any,
     job: Job,
     # in: the state before the step, its contact problem solved, and the cotangents of the state after it, in scratch
     nc: int,
@@ -309,9 +310,10 @@ def step_vjp(
     for c in range(nc):
         row = c * ADJ_CONTACT_ROWS
         contact_vjp(
-            scene, poses, rows_from(parameters, rows.shapes), w, contacts, c, adj_contacts[row + ADJ_GAP, w],
-            load3(adj_contacts, row + ADJ_POINT, w), load3(adj_contacts, row + ADJ_NORMAL, w), wrench,
-            rows_from(adj_parameters, rows.shapes),
+            shapes_are, scene, poses, rows_from(parameters, rows.shapes), w, contacts, c,
+            adj_contacts[row + ADJ_GAP, w], load3(adj_contacts, row + ADJ_POINT, w),
+            load3(adj_contacts, row + ADJ_NORMAL, w), wrench, rows_from(adj_parameters, rows.shapes),
+            rows_from(scratch, place.candidates),
         )  # fmt: skip
     if nc > 0:
         gather_wrenches(

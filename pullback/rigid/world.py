@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
+from pullback import sdf
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, Shape, Tree
+from pullback.rigid.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
 from pullback.rigid.items import (
     Actuators,
     CollisionShape,
+    Missing,
     Placed,
-    Unsupported,
+    collision_shape,
     constant,
     item_q,
     joint_actuators,
@@ -26,12 +30,13 @@ from pullback.rigid.items import (
 )
 from pullback.rigid.values import Given, Tensor, Value, check_quaternion, check_value
 from pullback.robot.model import STANDARD_GRAVITY, RobotModel
+from pullback.sdf.program import Program, compile_shape
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
 EVERYTHING = -1
-SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "plane": 0}
+SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "mesh": 1, "plane": 0, "field": 0}
 """The shapes that can touch, and how many numbers make up their size."""
 
 
@@ -68,6 +73,22 @@ class PGS:
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)
         check_value("erp", self.erp, least=0.0, most=1.0)
+
+
+@dataclass(frozen=True)
+class Exact(PGS):
+    """Contact solved to the end, for up to a few dozen rows: sweeps, then Newton's method along a smoothed path.
+
+    Where that finds no solution, the impulses and their gradient are those of the sweeps, and the status says so.
+    """
+
+    iterations: int = 20
+    """Sweeps to start from, at most."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gradient != "implicit":
+            raise PullbackError("pb.Exact differentiates the solution; leave gradient='implicit', or take pb.PGS")
 
 
 class World:
@@ -123,7 +144,7 @@ class World:
         restitution: Given | None = None,
         self_collision: bool = False,
         collision_links: Sequence[str] | None = None,
-        unsupported_shapes: Unsupported = "error",
+        missing_meshes: Missing = "error",
         group: int = 1,
         mask: int = EVERYTHING,
     ) -> str:
@@ -133,7 +154,7 @@ class World:
         where its joints start: names with values, or all coordinates (nq,). `actuators`: one for all joints with one
         degree of freedom, or a dict by joint name; by default forces on the joints that the description has actuators
         for, on all if it has none. `friction` and `restitution` replace those of all its shapes. `collision_links` are
-        the links whose shapes take part, all by default; `unsupported_shapes="ignore"` leaves out cylinders and meshes.
+        the links whose shapes take part, all by default; `missing_meshes="ignore"` leaves out meshes without a file.
         Two shapes may touch if each one's `group` is in the other's `mask`.
         """
         if not isinstance(robot, RobotModel):
@@ -143,17 +164,19 @@ class World:
         if model.coupling is not None:
             mimics = ", ".join(repr(b.joint.name) for b in model.bodies if b.joint.mimic is not None)
             raise PullbackError(f"{name!r} has mimic joints ({mimics}), which a World does not support yet")
-        if unsupported_shapes not in ("error", "ignore"):
-            raise PullbackError(f"unsupported_shapes is {unsupported_shapes!r}; choose 'error' or 'ignore'")
+        if missing_meshes not in ("error", "ignore"):
+            raise PullbackError(f"missing_meshes is {missing_meshes!r}; choose 'error' or 'ignore'")
         if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
             raise PullbackError(f"{name!r}: q holds the place of the floating base; leave out position and orientation")
         links = range(len(model.links)) if collision_links is None else sorted(map(robot.link_number, collision_links))
         item = place(name, robot, position, orientation, group, mask)
         for link in links:
             for number, shape in enumerate(model.links[link].shapes):
+                if missing_meshes == "ignore" and shape.type == "mesh" and not (shape.mesh and shape.mesh.is_file()):
+                    continue
                 item.shapes.append(shape_of_link(f"{name}/{model.links[link].name}/{number}", shape, robot, link))
         set_surface(item.shapes, friction, restitution, name)
-        item.self_collision, item.unsupported_shapes = self_collision, unsupported_shapes
+        item.self_collision = self_collision
         item.actuators = joint_actuators(name, robot, actuators)
         item.q = q
         item_q(item)
@@ -216,13 +239,74 @@ class World:
         moments = np.array([across, across, along])
         return self._add_body(name, Shape("capsule", (r, l)), mass, moments, **options)
 
+    def add_cylinder(
+        self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any
+    ) -> str:
+        """Add a cylinder along z: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
+        r = float(constant(f"radius of {name!r}", radius, above=0.0))
+        l = float(constant(f"length of {name!r}", length, above=0.0))
+        moments = np.array([r**2 / 4 + l**2 / 12, r**2 / 4 + l**2 / 12, r**2 / 2])
+        return self._add_body(name, Shape("cylinder", (r, l)), mass, moments, **options)
+
+    def add_mesh(
+        self,
+        name: str,
+        mesh: str | Path | np.ndarray,
+        *,
+        scale: float | Sequence[float] = 1.0,
+        max_vertices: int = VERTEX_BUDGET,
+        mass: float | None = None,
+        **options: Any,
+    ) -> str:
+        """Add the convex hull of an STL or OBJ file or of points (n, 3) [m]: free with a `mass` [kg], or `static=True`.
+
+        A hull with more than `max_vertices` is simplified. Mass is spread evenly over it. The options are those of
+        `add_sphere`.
+        """
+        factors = constant(f"scale of {name!r}", scale, (3,) if np.ndim(scale) else ())
+        if isinstance(mesh, str | Path):
+            hull = hull_of_file(mesh, scale=factors, max_vertices=max_vertices)
+        elif np.asarray(mesh).dtype.kind not in "fiu":
+            raise PullbackError(f"{name!r} takes a mesh file or points (n, 3), got {mesh!r}; give a mesh's vertices")
+        else:
+            hull = convex_hull(np.asarray(mesh, float) * factors, max_vertices=max_vertices)
+        com, inertia = hull.mass_properties()
+        return self._add_body(name, Shape("mesh", (1.0,)), mass, inertia, com=com, source=hull, **options)
+
+    def add_field(
+        self,
+        name: str,
+        shape: sdf.Shape,
+        *,
+        mass: float | None = None,
+        com: Sequence[float] = (0.0, 0.0, 0.0),
+        inertia: Sequence[Sequence[float]] | np.ndarray | None = None,
+        **options: Any,
+    ) -> str:
+        """Add a shape given by its signed distance, `pb.sdf`: `static=True`, or free with `mass`, `com` and `inertia`.
+
+        `inertia` [kg·m²] (3, 3) is about the centre of mass `com` [m]. The other options are those of `add_sphere`.
+        """
+        if not isinstance(shape, sdf.Shape):
+            raise PullbackError(f"{name!r} takes a shape of pb.sdf, got a {type(shape).__name__}; e.g. pb.sdf.box(...)")
+        if mass is not None and inertia is None:
+            raise PullbackError(f"{name!r} has a mass and no inertia; give inertia=(3, 3) about its centre of mass")
+        matrix = np.eye(3) if inertia is None else constant(f"inertia of {name!r}", np.asarray(inertia), (3, 3))
+        if not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix).min() <= 0.0:
+            raise PullbackError(f"inertia of {name!r} is {matrix.tolist()}; give a symmetric, positive matrix")
+        centre = constant(f"com of {name!r}", com, (3,))
+        program = compile_shape(shape)
+        return self._add_body(name, None, mass, matrix / (mass or 1.0), com=centre, source=program, **options)
+
     def _add_body(
         self,
         name: str,
-        shape: Shape,
+        shape: Shape | None,
         mass: float | None,
-        moments_of_one_kg: np.ndarray,
+        inertia_of_one_kg: np.ndarray,
         *,
+        com: np.ndarray | None = None,
+        source: Hull | Program | None = None,
         position: Sequence[float] | None = None,
         orientation: Sequence[float] | None = None,
         friction: Given | None = None,
@@ -237,20 +321,30 @@ class World:
             if mass is not None:
                 raise PullbackError(f"{name!r} is static and has a mass; leave one of them out")
             item = place(name, None, position, orientation, group, mask)
-            return self._add_static(item, shape, friction, restitution)
+            return self._add_static(item, shape, friction, restitution, source)
         if mass is None:
             raise PullbackError(f"{name!r} has no mass; give mass=..., or static=True to bolt it to the world")
         kilograms = float(constant(f"mass of {name!r}", mass, above=0.0))
-        link = Link(name, kilograms, inertia=kilograms * np.diag(moments_of_one_kg), shapes=[shape])
+        matrix = np.diag(inertia_of_one_kg) if inertia_of_one_kg.ndim == 1 else inertia_of_one_kg
+        link = Link(name, kilograms, np.zeros(3) if com is None else com, kilograms * matrix)
         robot = RobotModel(compile_tree(Tree(name, [link], [], source=name), "floating"))
         item = place(name, robot, position, orientation, group, mask)
-        item.shapes.append(shape_of_link(name, shape, robot, robot.link_number(name)))
+        number = robot.link_number(name)
+        item.shapes.append(collision_shape(name, shape, source, number, robot.model.link_body[number]))
         set_surface(item.shapes, friction, restitution, name)
         return self._append(item)
 
-    def _add_static(self, item: Placed, shape: Shape, friction: Given | None, restitution: Given | None) -> str:
-        size = np.asarray(shape.size, dtype=np.float64)
-        item.shapes.append(CollisionShape(item.name, shape.type, WORLD, WORLD, size, item.position, item.rotation))
+    def _add_static(
+        self,
+        item: Placed,
+        shape: Shape | None,
+        friction: Given | None,
+        restitution: Given | None,
+        source: Hull | Program | None = None,
+    ) -> str:
+        touching = collision_shape(item.name, shape, source, WORLD, WORLD)
+        touching.position, touching.rotation = item.position, item.rotation
+        item.shapes.append(touching)
         set_surface(item.shapes, friction, restitution, item.name)
         return self._append(item)
 

@@ -136,7 +136,6 @@ def build() -> World:
         q=dict(zip(robot.joint_names[1:], 4 * LEG)),
         actuators=PositionServo(kp=150.0, kd=3.0, limit=100.0),
         collision_links=TOES,
-        unsupported_shapes="ignore",
     )
     world.add_ground(friction=0.8)
     return world

@@ -78,7 +78,7 @@ def kernels(real):
         scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, counts: wp.array(dtype=wp.int32)
     ):
         w = wp.tid()
-        counts[w] = collide(AnyShapes(0), scene, poses, shapes, margin, w, contacts, candidates)
+        counts[w] = collide(AnyShapes(0), scene, poses, shapes, margin, w, contacts, candidates, candidates)
 
     @wp.kernel(module=kernel_module("test_collide", real))
     def place(scene: Scene, poses: a, shapes: a, selected: a, contacts: a, candidates: a):
@@ -97,7 +97,10 @@ def kernels(real):
             adj_gap = adj[row + GAP, w]
             adj_point = load3(adj, row + POINT, w)
             adj_normal = load3(adj, row + NORMAL, w)
-            contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
+            contact_vjp(
+                AnyShapes(0), scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes,
+                contacts,
+            )  # fmt: skip
 
     return find, place, vjp
 

@@ -75,7 +75,7 @@ def test_dofs_of_a_pair_are_those_that_move_its_links():
     arm, dog = load("panda"), load("laikago", "floating")
     world = World()
     world.add(dog, name="dog", collision_links=TOES)
-    world.add(arm, name="arm", unsupported_shapes="ignore")
+    world.add(arm, name="arm")
     world.add_ground()
     arrays = compile_world(world)
     moves = {"ground": np.zeros(arrays.nv, dtype=bool)}

@@ -71,19 +71,21 @@ def test_massless_links():
     refuse("'chain': the joints 'to_c' move links without mass; give the links mass", compile_world, world)
 
 
-def test_shapes_that_cannot_collide():
+def test_meshes_without_a_file_and_planes_that_move(tmp_path):
+    shapes = [Shape("mesh", (1.0, 1.0, 1.0), mesh=tmp_path / "gone.stl"), Shape("cylinder", (0.1, 0.2))]
+    robot = pb.RobotModel(compile_tree(Tree("cup", [Link("cup", 1, inertia=np.eye(3), shapes=shapes)], []), "floating"))
     world = World()
-    world.add(load("laikago", "floating"), name="dog")
+    world.add(robot, name="cup")
     compile_world(world)
     world.add_ground()
-    match = r"shape 'dog/FR_hip_motor/0' is a cylinder, which cannot collide yet, and 'ground' may touch it; leave such"
-    refuse(match, compile_world, world)
+    refuse(
+        r"shape 'cup/cup/0' is the mesh .*gone.stl, which is not there, and 'ground' may touch", compile_world, world
+    )
     world = World()
-    world.add(load("laikago", "floating"), unsupported_shapes="ignore")
+    world.add(robot, name="cup", missing_meshes="ignore")
     world.add_ground()
-    kinds = compile_world(world).shape_kind.tolist()
-    assert sorted(set(kinds)) == sorted(SHAPE_KIND.values())
-    refuse("unsupported_shapes is 'skip'", world.add, load("panda"), unsupported_shapes="skip")
+    assert compile_world(world).shape_kind.tolist() == [SHAPE_KIND["cylinder"], SHAPE_KIND["plane"]]
+    refuse("missing_meshes is 'skip'", world.add, load("panda"), missing_meshes="skip")
     moving = pb.RobotModel(
         compile_tree(Tree("tray", [Link("tray", 1, inertia=np.eye(3), shapes=[Shape("plane", ())])], []), "floating")
     )

@@ -1,0 +1,104 @@
+"""Matrices that stand row by row in a world's rows: filling, scaling, copying, and elimination for many columns.
+
+On a CPU the rows of a world are neighbours in memory, as for pullback/spatial/arrays.py, and these are loops over plain
+memory, which do not overlap; on a GPU it is the worlds of a row that are.
+"""
+
+import warp as wp
+
+_RUN = """
+    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
+#if defined(__CUDA_ARCH__)
+    const size_t {x}_step = {x}.strides[0];
+#else
+    const size_t {x}_step = sizeof(*{x}.data);
+#endif
+    {x}_at += {x}_row * {x}_step;
+"""
+
+_SOLVE = """
+#define PULLBACK_A(i, j) (*reinterpret_cast<{real}*>(a_at + ((i) * n + (j)) * a_step))
+#define PULLBACK_X(i, k) (*reinterpret_cast<{real}*>(x_at + ((i) * columns + (k)) * x_step))
+    for (int j = 0; j < n; ++j) {{
+        int pivot = j;
+        for (int i = j + 1; i < n; ++i)
+            if (fabs(PULLBACK_A(i, j)) > fabs(PULLBACK_A(pivot, j))) pivot = i;
+        if (pivot != j) {{
+            for (int k = j; k < n; ++k) {{
+                {real} t = PULLBACK_A(j, k);
+                PULLBACK_A(j, k) = PULLBACK_A(pivot, k);
+                PULLBACK_A(pivot, k) = t;
+            }}
+            for (int k = 0; k < columns; ++k) {{
+                {real} t = PULLBACK_X(j, k);
+                PULLBACK_X(j, k) = PULLBACK_X(pivot, k);
+                PULLBACK_X(pivot, k) = t;
+            }}
+        }}
+        const {real} inverse = {real}(1) / PULLBACK_A(j, j);
+        PULLBACK_A(j, j) = inverse;
+        for (int i = j + 1; i < n; ++i) {{
+            const {real} factor = PULLBACK_A(i, j) * inverse;
+            if (factor != 0) {{
+                PULLBACK_TOGETHER
+                for (int k = j + 1; k < n; ++k) PULLBACK_A(i, k) -= factor * PULLBACK_A(j, k);
+                PULLBACK_TOGETHER
+                for (int k = 0; k < columns; ++k) PULLBACK_X(i, k) -= factor * PULLBACK_X(j, k);
+            }}
+        }}
+    }}
+    for (int j = n - 1; j >= 0; --j) {{
+        for (int i = j + 1; i < n; ++i) {{
+            const {real} factor = PULLBACK_A(j, i);
+            PULLBACK_TOGETHER
+            for (int k = 0; k < columns; ++k) PULLBACK_X(j, k) -= factor * PULLBACK_X(i, k);
+        }}
+        const {real} inverse = PULLBACK_A(j, j);
+        for (int k = 0; k < columns; ++k) PULLBACK_X(j, k) *= inverse;
+    }}
+#undef PULLBACK_A
+#undef PULLBACK_X
+"""
+
+# rows of one matrix that differ do not overlap, which a compiler cannot know
+_TOGETHER = '_Pragma("clang loop vectorize(assume_safety)")'
+
+
+def _value(real: str, x: str) -> str:
+    return f"*reinterpret_cast<{real}*>({x}_at + k * {x}_step)"
+
+
+def _loop(real: str, action: str) -> str:
+    return f"    for (int k = 0; k < n; ++k) {_value(real, 'x')} {action};"
+
+
+def _elimination(real: str) -> str:
+    starts = "    const int a_row = 0, x_row = 0;" + _RUN.format(x="a") + _RUN.format(x="x")
+    head = f"""
+#if defined(__CUDA_ARCH__)
+#define PULLBACK_TOGETHER
+#else
+#define PULLBACK_TOGETHER {_TOGETHER}
+#endif
+"""
+    return head + starts + _SOLVE.format(real=real) + "#undef PULLBACK_TOGETHER\n"
+
+
+for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
+    _a = wp.array2d(dtype=_real)
+
+    @wp.func_native(_RUN.format(x="x") + _loop(_name, "= 0"))
+    def fill(x: _a, x_row: int, n: int, w: int):
+        """Write n zeros."""
+
+    @wp.func_native(_RUN.format(x="x") + _loop(_name, "*= factor"))
+    def scale(x: _a, x_row: int, factor: _real, n: int, w: int):
+        """Multiply n rows by a factor."""
+
+    @wp.func_native(_RUN.format(x="x") + _RUN.format(x="y") + _loop(_name, "= " + _value(_name, "y")))
+    def copy_run(x: _a, x_row: int, y: _a, y_row: int, n: int, w: int):
+        """Write n rows of y to x."""
+
+    @wp.func_native(_elimination(_name))
+    def eliminate(n: int, columns: int, w: int, a: _a, x: _a):
+        """Solve the n by n system a for all columns of x, in place, with partial pivoting."""

@@ -1,0 +1,243 @@
+"""How a step's new velocity changes with state and controls, as one matrix (docs/derivations/linearize.md, section 4).
+
+Matrices stand row by row: `columns` numbers for each dof or unknown, coordinates first, then velocities, then controls.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
+from pullback.rigid.integrate_kernels import actuator_force
+from pullback.rigid.linearize_contact_kernels import add_contact_change
+from pullback.rigid.linearize_dynamics_kernels import LinearJob, gather, write_dynamics, write_impulses, write_motions
+from pullback.rigid.linearize_rows_kernels import eliminate, fill, scale
+from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR, Scene
+from pullback.rigid.solvers.implicit_kernels import (
+    ROW,
+    TEST_SECOND,
+    TRIAL,
+    UNKNOWN_ROWS,
+    add_unknowns,
+    assemble,
+)
+from pullback.rigid.solvers.rows_kernels import add_multiple
+from pullback.robot.topology import DAMPING, DOF_ROWS, FREE
+from pullback.spatial.arrays import load3, load6, rows_from, store
+from pullback.spatial.vectors import spatial
+
+
+@wp.func
+def add_forces(
+    linear_job: LinearJob, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add dt times the change of damping and of actuators' forces within their limits: eq. (11)."""
+    job = linear_job.job
+    scene = job.scene
+    columns = linear_job.columns
+    nv = scene.topology.nv
+    dt = scratch.dtype(job.settings.dt)
+    actuators = rows_from(parameters, job.parameters.actuators)
+    q = rows_from(scratch, job.scratch.q)
+    qd = rows_from(scratch, job.scratch.qd)
+    for v in range(nv):
+        at = v * columns + nv + v
+        change[at, w] = change[at, w] - dt * parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+    for a in range(scene.nu):
+        row = a * ACTUATOR_ROWS
+        if wp.abs(actuator_force(scene, a, q, qd, u, actuators, w)) <= actuators[row + 3, w]:
+            v = scene.actuator_dof[a]
+            at = v * columns
+            change[at + v, w] = change[at + v, w] - dt * actuators[row + 1, w]
+            change[at + nv + v, w] = change[at + nv + v, w] - dt * actuators[row + 2, w]
+            change[at + 2 * nv + a, w] = dt * actuators[row, w]
+
+
+@wp.func
+def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any)):
+    """Add L (1 + dt dc/dqd) to the columns of velocities: eq. (18)."""
+    scene = linear_job.job.scene
+    topology = scene.topology
+    columns = linear_job.columns
+    nv = topology.nv
+    L = rows_from(scratch, linear_job.job.scratch.L)
+    qd = rows_from(scratch, linear_job.job.scratch.qd)
+    dt = scratch.dtype(linear_job.job.settings.dt)
+    one = scratch.dtype(1.0)
+    zero = scratch.dtype(0.0)
+    for v in range(nv):
+        at = v * columns + nv
+        u = int(v)
+        while u >= 0:
+            value = L[v * nv + u, w]
+            if u == v:
+                value = one / value
+            change[at + u, w] = change[at + u, w] + value
+            first = topology.v_start[scene.dof_body[u]]
+            k = u - first - 3
+            if topology.kind[scene.dof_body[u]] == FREE and k >= 0:
+                unit = wp.vector(wp.where(k == 0, one, zero), wp.where(k == 1, one, zero), wp.where(k == 2, one, zero))
+                e = (dt * value) * unit
+                turning = spatial(-wp.cross(e, load3(qd, first + 3, w)), wp.cross(e, load3(qd, first, w)))
+                store(change, at + first, w, load6(change, at + first, w) + turning)
+            u = scene.dof_parent[u]
+
+
+@wp.func
+def solve_columns_transposed(scene: Scene, L: wp.array2d(dtype=Any), columns: int, w: int, x: wp.array2d(dtype=Any)):
+    """Replace all columns of x by L^-T x."""
+    nv = scene.topology.nv
+    for b in range(nv):
+        v = nv - 1 - b
+        scale(x, v * columns, L[v * nv + v, w], columns, w)
+        u = int(scene.dof_parent[v])
+        while u >= 0:
+            add_multiple(x, u * columns, -L[v * nv + u, w], x, v * columns, columns, w)
+            u = scene.dof_parent[u]
+
+
+@wp.func
+def solve_columns(scene: Scene, L: wp.array2d(dtype=Any), columns: int, w: int, x: wp.array2d(dtype=Any)):
+    """Replace all columns of x by L^-1 x."""
+    nv = scene.topology.nv
+    for v in range(nv):
+        u = int(scene.dof_parent[v])
+        while u >= 0:
+            add_multiple(x, v * columns, -L[v * nv + u, w], x, u * columns, columns, w)
+            u = scene.dof_parent[u]
+        scale(x, v * columns, L[v * nv + v, w], columns, w)
+
+
+@wp.func
+def entry_of(column: Any, Y: wp.array2d(dtype=Any), row: int, w: int):
+    """Return the product of a trial or test column with Y from `row` on; what it does not reach is not read."""
+    zero = column.dtype(0.0)
+    value = column[0] * Y[row, w]
+    if column[1] != zero:
+        value += column[1] * Y[row + 1, w]
+    if column[2] != zero:
+        value += column[2] * Y[row + 2, w]
+    return value
+
+
+@wp.func
+def write_right(
+    linear_job: LinearJob, nc: int, ns: int, count: int, w: int, scratch: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write R^T (Y ds + dJ v + dbias), a row for each unknown: eq. (19)."""
+    job = linear_job.job
+    scene = job.scene
+    columns = linear_job.columns
+    nv = scene.topology.nv
+    m = 3 * nc + ns
+    solver = rows_from(scratch, job.scratch.solver)
+    scalars = rows_from(scratch, job.scratch.scalars)
+    change = rows_from(work, linear_job.place.change)
+    right = rows_from(work, linear_job.place.right)
+    rows = rows_from(work, linear_job.place.rows)
+    zero = scratch.dtype(0.0)
+    for k in range(count):
+        at = m * m + k * UNKNOWN_ROWS
+        row = int(solver[at + ROW, w])
+        test = wp.vector(solver[at + TRIAL, w], solver[at + TEST_SECOND, w], zero)
+        to = k * columns
+        fill(right, to, columns, w)
+        if row < 3 * nc:
+            c = row // 3
+            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+            Y = rows_from(scratch, job.scratch.Y + 3 * c * nv + row % 3)
+            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+                v = scene.pair_dof[d]
+                add_multiple(right, to, entry_of(test, Y, 3 * v, w), change, v * columns, columns, w)
+            # coordinates move the rows themselves
+            add_multiple(right, to, test[0], rows, row * nv, nv, w)
+            if test[1] != zero:
+                add_multiple(right, to, test[1], rows, (row + 1) * nv, nv, w)
+        else:
+            s = row - 3 * nc
+            v = int(scalars[s * SCALAR_ROWS + DOF, w])
+            slope = scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] * scalars[s * SCALAR_ROWS + SIGN, w]
+            u = int(v)
+            while u >= 0:
+                factor = scratch[job.scratch.Y_scalar + s * nv + u, w]
+                add_multiple(right, to, factor, change, u * columns, columns, w)
+                u = scene.dof_parent[u]
+            right[to + v, w] = right[to + v, w] + slope
+
+
+@wp.func
+def subtract_impulses(
+    linear_job: LinearJob, nc: int, ns: int, count: int, w: int, scratch: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add Y^T dlam, dlam = -E times the solution, to the change of s: eq. (20)."""
+    job = linear_job.job
+    scene = job.scene
+    columns = linear_job.columns
+    nv = scene.topology.nv
+    m = 3 * nc + ns
+    solver = rows_from(scratch, job.scratch.solver)
+    change = rows_from(work, linear_job.place.change)
+    right = rows_from(work, linear_job.place.right)
+    for k in range(count):
+        at = m * m + k * UNKNOWN_ROWS
+        row = int(solver[at + ROW, w])
+        trial = load3(solver, at + TRIAL, w)
+        if row < 3 * nc:
+            c = row // 3
+            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+            Y = rows_from(scratch, job.scratch.Y + 3 * c * nv + row % 3)
+            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+                v = scene.pair_dof[d]
+                add_multiple(change, v * columns, -entry_of(trial, Y, 3 * v, w), right, k * columns, columns, w)
+        else:
+            s = row - 3 * nc
+            u = int(scratch[job.scratch.scalars + s * SCALAR_ROWS + DOF, w])
+            while u >= 0:
+                factor = -scratch[job.scratch.Y_scalar + s * nv + u, w]
+                add_multiple(change, u * columns, factor, right, k * columns, columns, w)
+                u = scene.dof_parent[u]
+
+
+@wp.func
+def velocity_jacobian(
+    shapes_are: Any, linear_job: LinearJob, nc: int, ns: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the change of the new velocity, nv by columns; `next_v` and the acceleration are there already."""
+    job = linear_job.job
+    scene = job.scene
+    place = linear_job.place
+    columns = linear_job.columns
+    bodies = rows_from(work, place.bodies)
+    axes = rows_from(work, place.axes)
+    change = rows_from(work, place.change)
+    L = rows_from(scratch, job.scratch.L)
+    solver = rows_from(scratch, job.scratch.solver)
+    lam = rows_from(scratch, job.scratch.lam)
+    # the change of forces at fixed acceleration and impulses
+    write_motions(job, parameters, w, scratch, rows_from(work, place.next_v), bodies, axes)
+    write_impulses(job, nc, w, scratch, bodies)
+    gather(scene, w, bodies, axes)
+    fill(change, 0, scene.topology.nv * columns, w)
+    write_dynamics(scene, columns, scratch.dtype(job.settings.dt), w, axes, change)
+    for c in range(nc):
+        if lam[3 * c, w] > scratch.dtype(0.0):
+            add_contact_change(shapes_are, linear_job, c, parameters, w, scratch, nowhere, work)
+    add_forces(linear_job, u, parameters, w, scratch, change)
+    # the change of s at fixed impulses, then of the impulses
+    solve_columns_transposed(scene, L, columns, w, change)
+    add_factor(linear_job, w, scratch, change)
+    if nc + ns > 0:
+        A = rows_from(scratch, job.scratch.A)
+        count = add_unknowns(
+            nc, ns, job.settings.cone, A, rows_from(scratch, job.scratch.b), rows_from(scratch, job.scratch.mu),
+            rows_from(scratch, job.scratch.lower), rows_from(scratch, job.scratch.upper), lam, lam, w, solver,
+        )  # fmt: skip
+        assemble(count, 3 * nc + ns, False, A, w, solver)
+        write_right(linear_job, nc, ns, count, w, scratch, work)
+        eliminate(count, columns, w, solver, rows_from(work, place.right))
+        subtract_impulses(linear_job, nc, ns, count, w, scratch, work)
+    solve_columns(scene, L, columns, w, change)

@@ -1,0 +1,121 @@
+"""Samples of one shape against the field of another: which touch, and the contact's adjoint (docs/derivations/sdf.md).
+
+The sampled shape is X, the one with the field Y; everything here is in Y's frame. A contact is known by its sample:
+gap, point and normal follow from it in closed form, eqs. (16) and (17).
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.sdf.field_kernels import field_value_gradient, field_vjp
+from pullback.sdf.fields import CLUSTER, Fields
+from pullback.sdf.leaf_kernels import unit
+
+FLATTEST = wp.constant(0.25)
+"""A gradient shorter than this is no longer used to turn a value into a distance."""
+
+EQUAL = wp.constant(1.0e-3)
+"""Gaps that differ by less than this part of the margin count as equal: the outermost sample stays."""
+
+
+@wp.func
+def distance_of(value: Any, gradient: Any):
+    """Return the distance to first order, eq. (16)."""
+    return value / wp.max(wp.length(gradient), gradient.dtype(FLATTEST))
+
+
+@wp.func
+def sample_position(fields: Fields, sample: int, size: Any):
+    """Return a sample in the frame of its shape; size: half extents of a core, (1, 1, 1) for meshes and fields."""
+    return wp.vector(
+        size[0] * size.dtype(fields.sample[3 * sample]),
+        size[1] * size.dtype(fields.sample[3 * sample + 1]),
+        size[2] * size.dtype(fields.sample[3 * sample + 2]),
+    )
+
+
+@wp.func
+def deepest_sample(
+    fields: Fields, field: int, parameters: wp.array2d(dtype=Any), base: int, cluster: int, size: Any, radius: Any,
+    R: Any, p: Any, margin: Any, w: int, stack: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return of a cluster's samples the deepest: its number (-1: none is near), point, distance, normal.
+
+    R, p: pose R_YX, p_YX of the sampled shape in the field's frame. size, radius: the sampled shape's, see
+    `sample_position`. A sample is near if its distance less the radius is below the margin. Where the field has a bound
+    of its slope, a look at the cluster's centre may spare the rest.
+    """
+    first = fields.cluster_first[cluster]
+    count = fields.cluster_first[cluster + 1] - first
+    at = cluster * CLUSTER
+    near = margin + radius
+    best = near
+    best_x = p
+    best_g = p
+    found = int(-1)
+    far = int(0)
+    slope = p.dtype(fields.slope[field])
+    for k in range(count + 1):
+        sample = first + k - 1
+        # the cluster's centre first, if that may be worth while
+        local = p
+        if k == 0:
+            local = wp.vector(
+                size[0] * p.dtype(fields.cluster[at]),
+                size[1] * p.dtype(fields.cluster[at + 1]),
+                size[2] * p.dtype(fields.cluster[at + 2]),
+            )
+            if count < 3 or slope == p.dtype(0.0):
+                far = int(-1)
+        else:
+            local = sample_position(fields, sample, size)
+            far = wp.max(far, 0)
+        if far == 0:
+            x = p + R * local
+            value, g = field_value_gradient(fields, field, parameters, base, x, w, stack)
+            if k == 0:
+                reach = p.dtype(fields.cluster[at + 3]) * wp.max(wp.max(size[0], size[1]), size[2])
+                if value > slope * (near + reach):
+                    far = int(1)
+            else:
+                distance = distance_of(value, g)
+                bar = best
+                if found >= 0:
+                    bar = best - margin * p.dtype(EQUAL)
+                if distance < bar:
+                    found = sample
+                    best = distance
+                    best_x = x
+                    best_g = g
+    return found, best_x, best, unit(best_g)
+
+
+@wp.func
+def sample_contact_vjp(
+    fields: Fields, field: int, parameters: wp.array2d(dtype=Any), base: int, x: Any, radius: Any, adj_gap: Any,
+    adj_point: Any, adj_normal: Any, w: int, adj_parameters: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return push, adj_n and adj_radius, eqs. (18) to (20), and add the cotangents of the parameters.
+
+    x: the sample in the field's frame. push: what x gets through the field, to which adj_point comes for the sampled
+    shape, and of which the field's own shape gets the opposite. adj_n: what turns the normal.
+    work: TAPE_ROWS rows of scratch.
+    """
+    value, g = field_value_gradient(fields, field, parameters, base, x, w, work)
+    length = wp.length(g)
+    n = unit(g)
+    half = x.dtype(0.5)
+    distance = distance_of(value, g)
+    along = half * wp.dot(n, adj_point)
+    adj_distance = adj_gap - along
+    adj_n = adj_normal - half * (distance + radius) * adj_point
+    # n = g / |g|, distance = value / |g|
+    adj_g = x - x
+    if length > x.dtype(0.0):
+        adj_g = (adj_n - wp.dot(n, adj_n) * n) / length
+    adj_value = adj_distance / wp.max(length, x.dtype(FLATTEST))
+    if length > x.dtype(FLATTEST):
+        adj_g -= (adj_value * distance) * n
+    push = field_vjp(fields, field, parameters, base, x, adj_value, adj_g, w, adj_parameters, work)
+    return push, adj_n, -adj_gap - along

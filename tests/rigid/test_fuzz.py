@@ -1,0 +1,111 @@
+"""A short fuzz of the simulator, and that its checks notice what they are for: docs/fuzz.md has the long one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bench.fuzz import check_steps, examine
+from bench.fuzz_checks import Findings, check_distances, check_flags, contacts_of, is_same, side_by_side
+from bench.fuzz_laws import check_laws
+from bench.random_worlds import KINDS, draw
+from pullback.rigid.state import Status
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SEEDS = {"flight": (2, 3), "passive": (4, 8), "driven": (5, 8), "chaos": (9, 13), "crowded": (8, 10), "violent": (1,)}
+STEPS = 48
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_worlds(kind):
+    findings = Findings()
+    with np.errstate(all="ignore"):
+        for seed in SEEDS[kind]:
+            examine(seed, findings, kind=kind, steps=STEPS)
+    assert not findings.broken
+    assert findings.checks["other bits from the same seed"] == len(SEEDS[kind])
+    if kind in ("passive", "driven", "chaos"):
+        assert findings.counts["contacts"] > 500
+        assert sum(number for name, number in findings.checks.items() if "balance of momentum" in name) > 700
+    if kind == "crowded":
+        assert findings.counts["steps with more contacts than room"] > 0
+    if kind == "violent":
+        assert findings.counts["worlds that became not finite"] > 0
+
+
+def test_a_seed_is_a_world():
+    first, again, other = draw(5, worlds=3), draw(5, worlds=3), draw(6, worlds=3)
+    assert is_same(first.state.q, again.state.q)
+    assert is_same(first.controls, again.controls)
+    assert first.describe() == again.describe() != other.describe()
+
+
+# -- the checks can fail ---------------------------------------------------------------------------------------------
+
+
+def steps_of(seed: int, kind: str):
+    """Return a world, its steps side by side, their flags and contacts."""
+    drawn = draw(seed, kind=kind, steps=STEPS)
+    states = drawn.sim.rollout(drawn.state, drawn.controls)
+    steps = side_by_side(drawn, states)
+    drawn.spread(steps.index)
+    again = drawn.sim.step(steps.state, steps.u)
+    assert again.status is not None
+    contacts = contacts_of(drawn.sim, drawn.sim.contacts(steps.state, steps.u))
+    return drawn, states, steps, again.status.code.numpy(), contacts
+
+
+def test_laws_notice_a_wrong_velocity():
+    drawn, _, steps, code, contacts = steps_of(8, "passive")
+    findings = Findings()
+    steps.after.qd[100] += 1e-6
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "eq. (1): balance of momentum" in findings.broken
+
+
+def test_laws_notice_energy_and_forces_that_pull_or_leave_the_cone():
+    drawn, _, steps, code, contacts = steps_of(8, "passive")
+    findings = Findings()
+    pressed = np.abs(contacts.force).max(1) > 0
+    contacts.force[pressed] *= -1.0
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "force that pulls" in findings.broken
+    assert any(name.startswith("friction beyond the") for name in findings.broken)
+    findings = Findings()
+    steps.after.qd[:] *= 1.001
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "eq. (3): energy of free bodies" in findings.broken
+
+
+def test_distances_notice_a_contact_that_is_missing_or_moved():
+    drawn, _, steps, code, contacts = steps_of(8, "passive")
+    laws = check_laws(drawn, steps, code, contacts, Findings())
+    findings = Findings()
+    contacts.gap[:] += 1e-6
+    check_distances(drawn, laws.poses, contacts, len(steps), findings)
+    assert any(name.startswith("gap") for name in findings.broken)
+    findings = Findings()
+    fewer = type(contacts)(*(x[1:] for x in vars(contacts).values()))
+    check_distances(drawn, laws.poses, fewer, len(steps), findings)
+    assert any(name.startswith("number of contacts") for name in findings.broken)
+    findings = Findings()
+    fewer = type(contacts)(*(x[contacts.row != contacts.row[0]] for x in vars(contacts).values()))
+    check_distances(drawn, laws.poses, fewer, len(steps), findings)
+    assert any(name.startswith("contact missing") for name in findings.broken)
+
+
+def test_flags_that_are_missing_are_noticed():
+    drawn, states, *_ = steps_of(1, "violent")
+    assert (states.status.code & 1).any()
+    findings = Findings()
+    check_flags(drawn, replace(states, status=Status(torch.zeros(drawn.worlds, 3), 1)), findings)
+    assert "not finite without a flag" in findings.broken
+
+
+def test_other_bits_are_noticed():
+    drawn, states, *_ = steps_of(8, "passive")
+    drawn.spread(torch.arange(drawn.worlds))
+    findings = Findings()
+    check_steps(drawn, replace(states, qd=states.qd + 1e-15 * (states.qd != 0)), findings)
+    assert "other bits in another batch" in findings.broken
