@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot bench-sim conformance doctor clean
+.PHONY: help demo test lint format bench-robot bench-sim conformance fuzz pairs doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ bench-sim: $(VENV)/.installed-bench ## measure simulation with contact, its grad
 
 conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
 	$(BIN)/python -m bench.conformance
+
+fuzz: $(VENV)/.installed-base ## a million random steps over random worlds
+	$(BIN)/python -m bench.fuzz
+
+pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines and formulas
+	$(BIN)/python -m bench.pairs
 
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor

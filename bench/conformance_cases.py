@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import pullback as pb
+from bench.conformance_shapes import HEIGHT, HILL, LYING, PRIMITIVES, SIZES, add_shape
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, Tree
 from pullback.rigid.items import rotation_matrix
@@ -294,60 +295,81 @@ def on_another() -> Case:
 
 # -- free bodies -----------------------------------------------------------------------------------------------------
 
-SIZES = {"sphere": (0.1,), "capsule": (0.06, 0.2), "box": (0.3, 0.2, 0.16)}
-HEIGHT = {"sphere": 0.1, "capsule": 0.06, "box": 0.08}
-LYING = np.array([0.0, np.sqrt(0.5), 0.0, np.sqrt(0.5)])
-"""A capsule lies along x, and a box stays as it is."""
-
 
 def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane", mu: float, **options: float) -> Case:
     """Return a free body on a plane or on a static body below it."""
     gap, e, steps = options.get("gap", -DEPTH), options.get("e"), int(options.get("steps", 100))
-    top = 0.0 if on == "plane" else HEIGHT[on]
+    lies = shape == "capsule" or (shape == "cylinder" and mode == "rolling")
+    height = SIZES[shape][0] if lies else HEIGHT[shape]
+    top = HEIGHT.get(on, 0.0)
     q = torch.zeros(7, dtype=torch.float64)
     # turned a little about z, so that no two edges are parallel
     yaw = np.array([0.0, 0.0, np.sin(0.2), np.cos(0.2)])
-    q[3:] = torch.from_numpy(quaternion_product(yaw, LYING) if shape == "capsule" else yaw)
-    q[:3] = tensor(0.013, 0.007, top + HEIGHT[shape] + gap)
+    q[3:] = torch.from_numpy(quaternion_product(yaw, LYING) if lies else yaw)
+    q[:3] = tensor(0.013, 0.007, top + height + gap)
     if on in ("sphere", "capsule") and shape == "sphere":
         # on one side of the top, moving along it
-        q[:3] = (top + HEIGHT[shape] + gap) * tensor(0.0, 0.28, 0.96)
+        q[:3] = (top + height + gap) * tensor(0.0, 0.28, 0.96)
         q[3:], qd = tensor(0.0, 0.0, 0.0, 1.0), tensor(0.3, -0.2, 0.4, 0.5, 0.0, 0.0)
+    if on == "dish":
+        q[:3] = tensor(0.0, 0.0, 0.3) + (SIZES["dish"][0] - height - gap) * tensor(0.0, 0.28, -0.96)
+    if on == "hills":
+        q[2] = HILL * np.sin(4 * q[0]) * np.cos(3 * q[1])
+        slope = HILL * tensor(4 * np.cos(4 * q[0]) * np.cos(3 * q[1]), -3 * np.sin(4 * q[0]) * np.sin(3 * q[1]))
+        q[2] += (height + gap) * (1.0 + slope.square().sum()).sqrt()
     values = {"q": q, "qd": qd, "gravity": tensor(0.1, -0.2, -9.81), "friction": tensor(mu)}
     values |= {
         "mass": tensor(1.3),
         "com": tensor(0.002, -0.001, -0.003),
         "inertia": torch.diag(tensor(8e-3, 9e-3, 1e-2)),
+        "placement": torch.zeros(3).double(),
     }
-    values |= {"size": torch.tensor(SIZES[shape]).double(), "placement": torch.zeros(3).double()}
     if on != "plane":
-        values |= {"size below": torch.tensor(SIZES[on]).double(), "placement below": torch.zeros(3).double()}
+        values["placement below"] = torch.zeros(3).double()
+    sizes = {"size": SIZES[shape], "size below": SIZES.get(on, ())}
+    values |= {name: torch.tensor(size).double() for name, size in sizes.items() if size}
     if e is not None:
         values["restitution"] = tensor(e)
 
     def make(x: Values, contact: pb.PGS, dtype: torch.dtype) -> pb.World:
         world = pb.World(gravity=x["gravity"], contact=contact)
-        body = Link("tip", 1.0, inertia=0.01 * np.eye(3), shapes=[Shape(shape, SIZES[shape])])  # pyright: ignore[reportArgumentType]
-        robot = pb.RobotModel(compile_tree(Tree("free", [body], []), "floating"), dtype=dtype)
+        add_shape(world, "body", shape, x.get("size"), mass=1.0)
+        robot = world.robots["body"].to(dtype)
         for quantity in ("mass", "com", "inertia"):
-            robot.make_link_param_learnable("tip", LINK_PARAMETERS[quantity], Held(x[quantity]))
-        world.add(robot, name="body")
-        world.set_shape("body", size=x["size"], position=x["placement"])
+            robot.make_link_param_learnable("body", LINK_PARAMETERS[quantity], Held(x[quantity]))
+        world.set_shape("body", position=x["placement"])
         surface = {"friction": x["friction"], "restitution": x.get("restitution")}
         if on == "plane":
             world.add_ground(**surface)
             return world
-        add = {"sphere": world.add_sphere, "capsule": world.add_capsule, "box": world.add_box}[on]
-        sizes = {"sphere": ("radius",), "capsule": ("radius", "length"), "box": ("size",)}[on]
-        given = [SIZES[on]] if on == "box" else SIZES[on]
         orientation = LYING if on == "capsule" else (0.0, 0.0, 0.0, 1.0)
-        add("below", **dict(zip(sizes, given)), static=True, orientation=orientation, **surface)
-        world.set_shape("below", size=x["size below"], position=x["placement below"])
+        add_shape(world, "below", on, x.get("size below"), static=True, orientation=orientation, **surface)
+        world.set_shape("below", position=x["placement below"])
         return world
 
     name = f"{mode}: {shape} on {on}" if shape != "sphere" or on != "plane" else mode
-    several = shape == "box" and on in ("plane", "box")
+    several = shape != "sphere" and not lies and on not in ("sphere", "capsule")
     return Case("free", name, values, make, steps, 1e-3, 1e-4, holds, 0.2 if several else 1e-6)
+
+
+def more_shapes(sideways: Tensor, turning: Tensor) -> list[Case]:
+    """Return free bodies of other shapes than primitives, and on them."""
+    rolling = tensor(0.0, 0.0, 3.0, 0.0, -0.3, 0.0)
+    return [
+        free_body("cylinder", "sticking", "sticking", torch.zeros(6).double(), mu=0.5),
+        free_body("cylinder", "sliding", "sliding", turning, mu=0.1),
+        free_body("cylinder", "rolling", "sticking", rolling, mu=0.8),
+        free_body("cylinder", "sliding", "touching", turning, on="box", mu=0.1, steps=30),
+        free_body("sphere", "sliding", "touching", sideways, on="cylinder", mu=0.1, steps=30),
+        free_body("mesh", "sliding", "sliding", turning, mu=0.1),
+        free_body("mesh", "sliding", "touching", turning, on="box", mu=0.1, steps=30),
+        free_body("mesh", "sliding", "touching", turning, on="cylinder", mu=0.1, steps=30),
+        free_body("block", "sliding", "sliding", turning, mu=0.1),
+        free_body("box", "sliding", "touching", turning, on="block", mu=0.1, steps=30),
+        free_body("sphere", "sliding", "touching", sideways, on="dish", mu=0.1),
+        free_body("mesh", "sliding", "touching", turning, on="block", mu=0.1, steps=30),
+        free_body("sphere", "rolling", "touching", tensor(2.0, -3.0, 0.0, -0.3, -0.2, 0.0), on="hills", mu=0.8),
+    ]
 
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -370,6 +392,7 @@ def all_cases() -> list[Case]:
         cases.append(moving(kind, "dry friction, stuck", 1e-4, friction=60.0, speed=0.0))
         cases.append(moving(kind, "dry friction, slipping", 1e-4, friction=0.1, speed=2.0))
     still, sideways = torch.zeros(6).double(), tensor(0.3, -0.2, 0.4, 0.9, 0.4, 0.0)
+    turning = tensor(0.0, 0.0, 0.4, 0.9, 0.4, 0.0)
     down = tensor(3.0, -2.0, 1.0, 0.5, -0.2, -1.0)
     cases += [
         free_body("box", "sticking", "sticking", still, mu=0.5),
@@ -379,8 +402,13 @@ def all_cases() -> list[Case]:
         free_body("sphere", "impact", "", down, mu=0.05, gap=0.0054, steps=30),
         free_body("sphere", "impact with restitution", "", down, mu=0.05, gap=0.0054, e=0.7, steps=30),
         free_body("capsule", "sliding", "sliding", tensor(0.0, 0.0, 0.4, 0.1, 0.4, -0.9), mu=0.1),
-        free_body("box", "sliding", "sliding", tensor(0.0, 0.0, 0.4, 0.9, 0.4, 0.0), mu=0.1),
-        *[free_body(a, "sliding", "touching", sideways, on=b, mu=0.1, steps=30) for a in SIZES for b in SIZES],
+        free_body("box", "sliding", "sliding", turning, mu=0.1),
+        *[
+            free_body(a, "sliding", "touching", sideways, on=b, mu=0.1, steps=30)
+            for a in PRIMITIVES
+            for b in PRIMITIVES
+        ],
+        *more_shapes(sideways, turning),
         on_itself(),
         on_another(),
     ]

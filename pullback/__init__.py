@@ -6,9 +6,11 @@ with collector.paused():
     from pullback import sdf
     from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.contact import PGS, Exact
     from pullback.rigid.sim import Sim
+    from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.state import Contact, State, Trajectory
-    from pullback.rigid.world import PGS, Exact, World
+    from pullback.rigid.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf
     from pullback.robot.ik import IKResult, inverse_kinematics
@@ -43,6 +45,7 @@ __all__ = [
     "RobotModel",
     "SecondDerivativeError",
     "Sim",
+    "Smoothing",
     "State",
     "SymmetricPositiveDefinite",
     "Torque",

@@ -19,6 +19,7 @@ from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPH
 from pullback.rigid.world import World
 from pullback.robot.operators import KIND
 from pullback.robot.topology import Topology
+from pullback.sdf.program import Program
 
 SHAPE_KIND = {
     "sphere": int(SPHERE),
@@ -247,9 +248,11 @@ class Forest:
         pairs = []
         for pair in self.find_pairs():
             a, b = sorted(pair, key=lambda k: RANK.index(self.shapes[k].kind))
-            pairs.append((a, b))
+            ways = [(a, b)]
             if self.shapes[b].kind == "field" and self.shapes[a].kind in ("box", "field"):
-                pairs.append((b, a))
+                ways.append((b, a))
+            # what has no end has no samples
+            pairs += [way for way in ways if not _is_endless(self.shapes[way[0]])] or ways[:1]
         return pairs
 
     @staticmethod
@@ -349,6 +352,10 @@ class Forest:
 
 def _bodies_with_mass(model: Model) -> set[int]:
     return {body for link, body in zip(model.links, model.link_body) if link.mass > 0.0}
+
+
+def _is_endless(shape: CollisionShape) -> bool:
+    return isinstance(shape.source, Program) and not all(bool(x.isfinite().all()) for x in shape.source.bounds())
 
 
 def _integers(values: Any) -> np.ndarray:

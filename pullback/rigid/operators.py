@@ -13,12 +13,12 @@ from pullback.rigid import contact_kernels, linearize_kernels, rollout_kernels
 from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
+from pullback.rigid.contact import PGS, Exact
 from pullback.rigid.layout import parameter_rows, scratch_rows
 from pullback.rigid.linearize_dynamics_kernels import LinearJob, linear_rows
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import PLANE, SPHERE
 from pullback.rigid.warm_kernels import IMPULSE_ROWS
-from pullback.rigid.world import PGS, Exact
 from pullback.robot import momentum_kernels
 from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule

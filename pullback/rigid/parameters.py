@@ -41,6 +41,13 @@ class Rows(NamedTuple):
     limits: Tensor
 
 
+class ImplicitDamping(NamedTuple):
+    """The time step [s] over which damping acts at the velocity after the step, and the dof of each actuator."""
+
+    step: float
+    actuator_dof: np.ndarray
+
+
 class WorldParameters:
     """The rows of a compiled world for one type and device; call it for those of the present values.
 
@@ -54,11 +61,13 @@ class WorldParameters:
         *,
         dtype: torch.dtype,
         device: torch.device | str | None = None,
+        implicit: ImplicitDamping | None = None,
     ) -> None:
         self.world = world
         self.items = list(world.items)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
+        self.implicit = implicit
         shapes = [shape for item in self.items for shape in item.shapes if shape.kind in EXTENTS]
         self.shape_rows = ShapeRows(shapes, *pairs, self.like)
         self._driven = [tuple(item.actuators) for item, _ in self.robots]
@@ -89,11 +98,22 @@ class WorldParameters:
         """Return all rows in one tensor (b, n), in the order of `Rows`."""
         rows = self()
         if rows is not self._rows:
-            return _join(rows, self.like)
+            return _join(self._stiffened(rows), self.like)
         packed = self._packed
         if packed is None:
-            packed = self._packed = as_constant(lambda: _join(rows, self.like))
+            packed = self._packed = as_constant(lambda: _join(self._stiffened(rows), self.like))
         return packed
+
+    def _stiffened(self, rows: Rows) -> Rows:
+        """Return rows with an armature that makes damping implicit (docs/derivations/integration.md, eq. (9))."""
+        if self.implicit is None:
+            return rows
+        dofs, kd = rows.dofs.unflatten(1, (-1, 3)), rows.actuators.unflatten(1, (-1, 4))[..., 2]
+        batch = common_batch(dofs, kd)
+        driven = torch.as_tensor(self.implicit.actuator_dof, device=kd.device).long()
+        damping = dofs[..., 1].expand(batch, -1).index_add(1, driven, kd.expand(batch, -1))
+        added = torch.nn.functional.pad(self.implicit.step * damping[..., None], (0, 2))
+        return rows._replace(dofs=(dofs + added).flatten(1))
 
     def _refresh(self) -> Rows:
         self._look_at_world()

@@ -14,9 +14,9 @@ from pullback.core.errors import PullbackError
 from pullback.rigid.compile import compile_world
 from pullback.rigid.contact_kernels import REPORT_ROWS
 from pullback.rigid.operators import WorldPrograms
-from pullback.rigid.parameters import WorldParameters
+from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import NAN, Contact, State, Status, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world import Damping, World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
@@ -62,13 +62,15 @@ class Sim:
         device: torch.device | str | None,
         substeps: int,
         max_contacts: int | None,
+        damping: Damping,
     ) -> None:
         self.world = world
         self.dt = float(dt)
         self.substeps = substeps
         self.arrays = compile_world(world, max_contacts)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
-        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device)
+        implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
+        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
         self._like = self.parameters.like
         self._programs = WorldPrograms(
             self.arrays, world.contact, dt=self.dt, substeps=substeps, double=dtype == torch.float64

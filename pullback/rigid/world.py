@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from pullback import sdf
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, Shape, Tree
+from pullback.rigid.contact import PGS
 from pullback.rigid.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
 from pullback.rigid.items import (
     Actuators,
@@ -36,59 +36,9 @@ if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
 EVERYTHING = -1
+Damping = Literal["explicit", "implicit"]
 SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "mesh": 1, "plane": 0, "field": 0}
 """The shapes that can touch, and how many numbers make up their size."""
-
-
-@dataclass(frozen=True)
-class PGS:
-    """Contact by projected Gauss–Seidel: how impulses are found, and how the solution is differentiated."""
-
-    iterations: int = 50
-    """Sweeps over all rows, at most."""
-    tolerance: float | None = None
-    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never. By default 1e-11, in
-    float32 1e-6."""
-    friction: Literal["cone", "pyramid"] = "cone"
-    gradient: Literal["implicit", "unrolled"] = "implicit"
-    """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
-    warm_start: bool = False
-    """Start from the impulses of the step before, which are then part of the state."""
-    erp: float = 0.1
-    """Fraction of a penetration that one step corrects."""
-    cfm: float = 1e-6
-    """Softness added to the diagonal [1/kg]."""
-    margin: float = 0.01
-    """Shapes closer than this [m] are in contact."""
-    restitution_threshold: float = 0.01
-    """Slower impacts [m/s] do not bounce."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
-            raise PullbackError(f"iterations is {self.iterations!r}; give a whole number from 1 on")
-        for name, choices in (("friction", ("cone", "pyramid")), ("gradient", ("implicit", "unrolled"))):
-            if getattr(self, name) not in choices:
-                raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
-        for name in ("tolerance", "cfm", "margin", "restitution_threshold"):
-            if getattr(self, name) is not None:
-                check_value(name, getattr(self, name), least=0.0)
-        check_value("erp", self.erp, least=0.0, most=1.0)
-
-
-@dataclass(frozen=True)
-class Exact(PGS):
-    """Contact solved to the end, for up to a few dozen rows: sweeps, then Newton's method along a smoothed path.
-
-    Where that finds no solution, the impulses and their gradient are those of the sweeps, and the status says so.
-    """
-
-    iterations: int = 20
-    """Sweeps to start from, at most."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gradient != "implicit":
-            raise PullbackError("pb.Exact differentiates the solution; leave gradient='implicit', or take pb.PGS")
 
 
 class World:
@@ -409,10 +359,12 @@ class World:
         device: torch.device | str | None = None,
         substeps: int = 1,
         max_contacts: int | None = None,
+        damping: Damping = "explicit",
     ) -> Sim:
         """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
 
-        `max_contacts` is how many contacts a world has room for; by default a bound by its shapes.
+        `max_contacts` is how many contacts a world has room for; by default a bound by its shapes. `damping="implicit"`
+        lets joint damping and servos' kd act at the velocity after the step, which is stable however stiff they are.
         """
         from pullback.rigid.sim import Sim
 
@@ -420,10 +372,13 @@ class World:
         for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
+        if damping not in ("explicit", "implicit"):
+            raise PullbackError(f"damping is {damping!r}; choose 'explicit' or 'implicit'")
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
-        return Sim(self, dt=dt, dtype=dtype, device=device, substeps=substeps, max_contacts=max_contacts)
+        options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
+        return Sim(self, dt=dt, dtype=dtype, device=device, **options)
 
     def _free_name(self, name: str) -> str:
         if not name or "/" in name:

@@ -100,3 +100,9 @@ def test_friction_identification():
     module = example("12_friction_identification")
     friction = module.main()
     torch.testing.assert_close(friction, torch.full_like(friction, module.TRUTH), rtol=0.0, atol=1e-3)
+
+
+def test_gradient_care():
+    distances = example("13_gradient_care").main()
+    assert distances["plain"] > 0.34
+    assert max(distances[order] for order in ("first", "zeroth", "mixed")) < 0.03
