@@ -314,9 +314,11 @@ def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane
     if on == "dish":
         q[:3] = tensor(0.0, 0.0, 0.3) + (SIZES["dish"][0] - height - gap) * tensor(0.0, 0.28, -0.96)
     if on == "hills":
-        q[2] = HILL * np.sin(4 * q[0]) * np.cos(3 * q[1])
-        slope = HILL * tensor(4 * np.cos(4 * q[0]) * np.cos(3 * q[1]), -3 * np.sin(4 * q[0]) * np.sin(3 * q[1]))
-        q[2] += (height + gap) * (1.0 + slope.square().sum()).sqrt()
+        # in a valley
+        x, y = -0.38, 0.007
+        slopes = HILL * 4 * np.cos(4 * x) * np.cos(3 * y), -HILL * 3 * np.sin(4 * x) * np.sin(3 * y)
+        q[:2] = tensor(x, y)
+        q[2] = HILL * np.sin(4 * x) * np.cos(3 * y) + (height + gap) * np.linalg.norm((1.0, *slopes))
     values = {"q": q, "qd": qd, "gravity": tensor(0.1, -0.2, -9.81), "friction": tensor(mu)}
     values |= {
         "mass": tensor(1.3),

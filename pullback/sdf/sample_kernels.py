@@ -12,8 +12,8 @@ from pullback.sdf.field_kernels import field_value_gradient, field_vjp
 from pullback.sdf.fields import CLUSTER, Fields
 from pullback.sdf.leaf_kernels import unit
 
-FLATTEST = wp.constant(0.25)
-"""A gradient shorter than this is no longer used to turn a value into a distance."""
+FLATTEST = wp.constant(0.9)
+"""A gradient shorter than this is not used to turn a value into a distance: a longer distance would lose contacts."""
 
 EQUAL = wp.constant(1.0e-3)
 """Gaps that differ by less than this part of the margin count as equal: the outermost sample stays."""

@@ -66,3 +66,31 @@ def test_closed_loop_on_a_gpu():
     state.q.sum().backward()
     assert u.grad is not None
     assert torch.isfinite(u.grad).all()
+
+
+def kitchen(device: str, dtype: torch.dtype, contact: pb.PGS) -> list[torch.Tensor]:
+    """Return the last states of a can, a rock and a ball over a block with a hole, and the gradient by the first."""
+    world = pb.World(contact=contact)
+    world.add_ground(friction=0.8)
+    world.add_cylinder("can", radius=0.05, length=0.12, mass=0.3, position=(0, 0, 0.0599))
+    corners = [[x, y, z] for x in (-0.05, 0.05) for y in (-0.04, 0.04) for z in (-0.03, 0.03)]
+    world.add_mesh("rock", corners, mass=0.5, position=(0.4, 0, 0.0299))
+    block = pb.sdf.box((0.1, 0.1, 0.05)) - pb.sdf.cylinder(0.03, 0.4)
+    world.add_field("block", block, static=True, position=(-0.5, 0, 0.05))
+    world.add_sphere("ball", radius=0.04, mass=0.1, position=(-0.5, 0.001, 0.126))
+    sim = world.compile(dt=1e-3, dtype=dtype, device=device)
+    start = sim.initial_state(2)
+    qd = 0.1 * torch.randn(2, sim.nv, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    qd = qd.to(dtype).to(device).requires_grad_()
+    states = sim.rollout(pb.State(start.q, qd), 20, check=True)
+    (states.q[-1].square().sum() + states.qd[-1].square().sum()).backward()
+    assert qd.grad is not None
+    return [x.detach().cpu().double() for x in (states.q[-1], states.qd[-1], qd.grad)]
+
+
+@pytest.mark.parametrize("contact", [pb.PGS(cfm=1e-3), pb.Exact(cfm=1e-3)], ids=["sweeps", "exact"])
+def test_cylinders_meshes_fields_and_the_exact_solver(contact):
+    expected = kitchen("cpu", torch.float64, contact)
+    found = kitchen("cuda", torch.float64, contact)
+    for ours, theirs in zip(found, expected):
+        assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()

@@ -128,7 +128,7 @@ def test_clusters_that_are_skipped_hold_nothing():
     for world, found in zip(poses, all_found):
         x = world[9:12] + (samples.points * size[:3]) @ world[:9].reshape(3, 3).T
         value, g = field(torch.from_numpy(x))
-        distance = (value / g.norm(dim=-1).clamp(min=0.25)).numpy()
+        distance = (value / g.norm(dim=-1).clamp(min=0.9)).numpy()
         deepest = [distance[a:b].min() for a, b in zip(samples.cluster_first, samples.cluster_first[1:])]
         expected = [d for d in deepest if d < MARGIN]
         assert len(found) == len(expected)
