@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,8 @@ DEEPEST, FURTHEST = -0.01, 0.018
 POSES = 300
 ASKED = 100
 """Poses whose contacts are differentiated."""
-STEP = 1e-6
+STEPS = (1e-6, 1e-7, 1e-8)
+"""Of differences, the best of which counts: near corners that nearly touch normals turn fast."""
 CLEAR = 1e-3
 """Closer to zero [m] an oracle's direction is not one."""
 PAGE = Path(__file__).parent.parent / "docs" / "pairs.md"
@@ -93,7 +94,9 @@ def measure(a: str, b: str) -> Row:
     missed = ~found & (expected < MARGIN - 1e-3)
     gap = np.abs(best[:, 3] - expected)[found]
     clear = found & (np.abs(expected) > CLEAR)
-    normal = np.linalg.norm(best[:, 7:] - direction, axis=1)[clear]
+    # where a field is asked both ways the second pair is the other way round
+    towards_a = np.where(np.nan_to_num(best[:, :1]) == 1.0, -1.0, 1.0)
+    normal = np.linalg.norm(towards_a * best[:, 7:] - direction, axis=1)[clear]
     derivatives, gradient, changed = differentiate(pair, [x[:ASKED] for x in poses], rng)
     overlaps = int((missed & (expected < -1e-4)).sum())
     return Row(
@@ -115,7 +118,7 @@ def moved(poses: Poses, body: int, axis: int, step: float) -> Poses:
     if axis >= 3:
         poses[2 * body + 1] += step * ahead
         return poses
-    K = np.cross(np.eye(3), -ahead)
+    K = np.cross(np.eye(3), ahead)
     turn = np.eye(3) + np.sin(step) * K + (1.0 - np.cos(step)) * K @ K
     poses[2 * body], poses[2 * body + 1] = turn @ poses[2 * body], poses[2 * body + 1] @ turn.T
     return poses
@@ -131,28 +134,27 @@ def differentiate(pair: Pair, poses: Poses, rng: np.random.Generator) -> tuple[i
         adj = rng.normal(size=chosen.shape)
         adj[:, :3] = 0.0
 
-        def slopes(ahead: Poses, behind: Poses, more: np.ndarray, chosen=chosen, adj=adj) -> np.ndarray:
-            ends = []
-            for moved_poses, sign in ((ahead, 1.0), (behind, -1.0)):
-                found, after = pair.find(moved_poses, MARGIN + 1e-3, pair.shapes + sign * more)
-                same = (after[:, :, :3] == chosen[:, None, :3]).all(2) & (np.arange(pair.room) < found[:, None])
-                values = (np.take_along_axis(after, same.argmax(1)[:, None, None], 1)[:, 0] * adj)[:, 3:].sum(1)
-                ends.append(np.where(same.any(1), values, np.nan))
-            return (ends[0] - ends[1]) / (2.0 * STEP)
+        def value(at: Poses, more: np.ndarray, chosen=chosen, adj=adj) -> np.ndarray:
+            found, after = pair.find(at, MARGIN + 1e-3, pair.shapes + more)
+            same = (after[:, :, :3] == chosen[:, None, :3]).all(2) & (np.arange(pair.room) < found[:, None])
+            values = (np.take_along_axis(after, same.argmax(1)[:, None, None], 1)[:, 0] * adj)[:, 3:].sum(1)
+            return np.where(same.any(1), values, np.nan)
 
         wrench, adj_shapes = pair.pull_back(at, chosen, adj)
         still = np.zeros_like(pair.shapes)
         ours, theirs = [], []
-        for body in range(1 + pair.is_free):
-            for axis in range(6):
-                ours.append(wrench[:, 6 * body + axis])
-                theirs.append(slopes(moved(at, body, axis, STEP), moved(at, body, axis, -STEP), still))
+        for body, axis in product(range(1 + pair.is_free), range(6)):
+            ours.append(wrench[:, 6 * body + axis])
+            ends = [[value(moved(at, body, axis, sign * h), still) for sign in (1, -1)] for h in STEPS]
+            theirs.append([(ahead - behind) / (2.0 * h) for (ahead, behind), h in zip(ends, STEPS)])
         for change in pair.size_changes():
             ours.append(adj_shapes @ change)
-            theirs.append(slopes(at, at, STEP * change[None]))
+            ends = [[value(at, sign * h * change[None]) for sign in (1, -1)] for h in STEPS]
+            theirs.append([(ahead - behind) / (2.0 * h) for (ahead, behind), h in zip(ends, STEPS)])
         ours, theirs = np.array(ours), np.array(theirs)
-        kept = np.isfinite(theirs).all(0)
-        error = np.abs(ours - theirs)[:, kept] / (1.0 + np.abs(ours).max(0)[kept])
+        kept = np.isfinite(theirs).all((0, 1))
+        off = np.abs(ours[:, None] - theirs)[..., kept].min(1)
+        error = off / (1.0 + np.abs(ours).max(0)[kept])
         compared, changed = compared + error.size, changed + int((~kept).sum())
         worst = max(worst, float(error.max(initial=0.0)))
     return compared, worst, changed
@@ -165,7 +167,7 @@ def algorithm(a: str, b: str) -> str:
     """Return how the contacts of a pair are found."""
     if "field" in (a, b) or b == "heights":
         both = a in ("box", "field") and b == "field"
-        return "samples of each, field of the other" if both else f"samples of the {a}, field of the {b}"
+        return "samples of each, distance from the other" if both else f"samples of the {a}, distance from the {b}"
     if a in PRIMITIVES and b in PRIMITIVES:
         if b == "plane":
             return "vertices"
@@ -211,11 +213,15 @@ def page(rows: list[Row]) -> str:
         "",
         "## Why they differ",
         "",
-        "- Samples see what is at a sample: a gap against a field is too large by what lies between two of them. A",
-        "  sphere has one, its centre, and no such error; a capsule has 17 on its axis. Boxes and fields are asked both ways.",
-        "  Meshes and cylinders have no field, so an edge of a field in the middle of their faces is found late.",
+        "- Samples see what is at a sample: a gap against a field is too large, never too small, by what lies between",
+        "  two of them. A sphere has one, its centre, and no such error; a capsule has 17 on its axis; a box has 5 on",
+        "  an edge, 40 to 75 mm apart here, and two edges that cross between them are found up to 20 mm late, half of",
+        "  all poses being exact. Boxes and fields are asked both ways. Meshes and cylinders have no field: edges and",
+        "  corners of a field on their faces come late.",
         "- Between cylinders and what has edges a prism of 32 sides decides which features are nearest, and stands for",
         "  one of two rims: up to 0.5 % of the radius, 0.4 mm here.",
+        "- Where two edges are nearest and a face is nearly so, its contacts come along, and may be deeper than theirs",
+        "  by a hundredth of the size, 2 mm here. Boxes prefer a face to edges that gain little.",
         "- Two boxes apart: a vertex or an edge beside the other's face has a contact only once it is over it.",
         "- Over hills distances are φ / |∇φ|, right to first order.",
         "- Where two faces are equally deep, oracles may choose the other one: gaps agree and normals do not.",

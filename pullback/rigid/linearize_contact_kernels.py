@@ -58,25 +58,8 @@ def write_maps(
     """Write how gap, point and normal of contact c answer to motions of its bodies at its point: eq. (12)."""
     zero = point.dtype(0.0)
     one = point.dtype(1.0)
-    half = point.dtype(0.5)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
-    pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
-    a = scene.pair_a[pair]
-    on_plane = scene.shape_kind[a] < PLANE and scene.shape_kind[scene.pair_b[pair]] == PLANE
-    if on_plane:
-        # the point goes with a vertex of shape a along the plane, and half as fast across it
-        n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
-        arm = (half * contacts[c * CONTACT_ROWS + GAP, w] + shapes[a * SHAPE_ROWS + RADIUS, w]) * n
-        store(maps, 0, w, spatial(wp.cross(arm, n), n))
-        for g in range(3):
-            e = wp.vector(wp.where(g == 0, one, zero), wp.where(g == 1, one, zero), wp.where(g == 2, one, zero))
-            along = e - (half * n[g]) * n
-            store(maps, (1 + g) * MAP_ROWS, w, spatial(wp.cross(arm, along), along))
-            store(maps, (4 + g) * MAP_ROWS, w, nothing)
-    geometry = int(GEOMETRY)
-    if on_plane:
-        geometry = 0
-    for g in range(geometry):
+    for g in range(GEOMETRY):
         if body_a >= 0:
             store(wrench, 6 * body_a, w, nothing)
         if body_b >= 0:
@@ -105,34 +88,34 @@ def write_maps(
 
 
 @wp.func
-def moved_geometry(moves_a: bool, moves_b: bool, x: Any, maps: wp.array2d(dtype=Any), first: int, w: int):
-    """Return the change of one of the contact's numbers as its bodies move by x."""
+def moved_geometry(sign: int, x: Any, maps: wp.array2d(dtype=Any), number: int, w: int):
+    """Return the change of one of a contact's numbers as body a (sign 1), b (-1) or both (0) move by x."""
     value = x.dtype(0.0)
-    if moves_a:
-        value += wp.dot(load6(maps, first * MAP_ROWS, w), x)
-    if moves_b:
-        value += wp.dot(load6(maps, first * MAP_ROWS + 6, w), x)
+    if sign >= 0:
+        value += wp.dot(load6(maps, number * MAP_ROWS, w), x)
+    if sign <= 0:
+        value += wp.dot(load6(maps, number * MAP_ROWS + 6, w), x)
     return value
 
 
 @wp.func
 def add_contact_change(
-    shapes_are: Any, linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+    shapes_are: Any, linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add S^T dF of contact c to the change of forces; write that of its rows' velocities: eqs. (13) to (16)."""
     job = linear_job.job
     scene = job.scene
     place = linear_job.place
     topology = scene.topology
-    nv = topology.nv
     contacts = rows_from(scratch, job.scratch.contacts)
     bodies = rows_from(work, place.bodies)
     axes = rows_from(work, place.axes)
     maps = rows_from(work, place.maps)
     places = rows_from(work, place.places)
     change = rows_from(work, place.change)
-    rows = rows_from(work, place.rows + 3 * c * nv)
+    columns = linear_job.columns
+    rows = rows_from(work, place.rows + 3 * c * columns)
     pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
     point = load3(contacts, c * CONTACT_ROWS + POINT, w)
     n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
@@ -143,39 +126,53 @@ def add_contact_change(
     f = lam[0] * n + lam[1] * t1 + lam[2] * t2
     body_a = scene.shape_body[scene.pair_a[pair]]
     body_b = scene.shape_body[scene.pair_b[pair]]
-    write_maps(
-        shapes_are, scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses),
-        rows_from(parameters, job.parameters.shapes), contacts, w, rows_from(scratch, job.scratch.wrench), nowhere,
-        rows_from(scratch, job.scratch.candidates), maps,
-    )  # fmt: skip
+    shapes = rows_from(parameters, job.parameters.shapes)
+    a = scene.pair_a[pair]
+    half = point.dtype(0.5)
+    on_plane = scene.shape_kind[a] < PLANE and scene.shape_kind[scene.pair_b[pair]] == PLANE
+    arm = (half * contacts[c * CONTACT_ROWS + GAP, w] + shapes[a * SHAPE_ROWS + RADIUS, w]) * n
+    if not on_plane:
+        write_maps(
+            shapes_are, scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses), shapes, contacts, w,
+            rows_from(scratch, job.scratch.wrench), nowhere, rows_from(scratch, job.scratch.candidates), maps,
+        )  # fmt: skip
     V_a = body_motion_at(body_a, point, bodies, w)
     V_b = body_motion_at(body_b, point, bodies, w)
     relative = V_a - V_b
     u = linear(relative)
     first = scene.pair_dof_start[pair]
     last = scene.pair_dof_start[pair + 1]
-    fill(rows, 0, 3 * nv, w)
+    fill(rows, 0, 3 * columns, w)
     for k in range(first, last):
         j = scene.pair_dof[k]
         sign = scene.pair_sign[k]
         body = scene.dof_body[j]
-        moves_a = sign >= 0
-        moves_b = sign <= 0
         S = motion_at(point, load3(bodies, body * BODY_ROWS + ORIGIN, w), load6(axes, j * AXIS_ROWS + AXIS, w))
         # how the contact moves
-        gap = moved_geometry(moves_a, moves_b, S, maps, 0, w)
-        dp = wp.vector(
-            moved_geometry(moves_a, moves_b, S, maps, 1, w),
-            moved_geometry(moves_a, moves_b, S, maps, 2, w),
-            moved_geometry(moves_a, moves_b, S, maps, 3, w),
-        )
-        dn = wp.vector(
-            moved_geometry(moves_a, moves_b, S, maps, 4, w),
-            moved_geometry(moves_a, moves_b, S, maps, 5, w),
-            moved_geometry(moves_a, moves_b, S, maps, 6, w),
-        )
-        dt1 = first_tangent_jvp(n, t1, dn)
-        dt2 = wp.cross(dn, t1) + wp.cross(n, dt1)
+        gap = slope - slope
+        dp = n - n
+        dn = n - n
+        dt1 = n - n
+        dt2 = n - n
+        if on_plane:
+            # its point goes with a vertex of shape a along the plane, and half as fast across it: eq. (13)
+            dc = linear(S) + wp.cross(angular(S), arm)
+            gap = wp.dot(n, dc)
+            dp = dc - (half * gap) * n
+        else:
+            gap = moved_geometry(sign, S, maps, 0, w)
+            dp = wp.vector(
+                moved_geometry(sign, S, maps, 1, w),
+                moved_geometry(sign, S, maps, 2, w),
+                moved_geometry(sign, S, maps, 3, w),
+            )
+            dn = wp.vector(
+                moved_geometry(sign, S, maps, 4, w),
+                moved_geometry(sign, S, maps, 5, w),
+                moved_geometry(sign, S, maps, 6, w),
+            )
+            dt1 = first_tangent_jvp(n, t1, dn)
+            dt2 = wp.cross(dn, t1) + wp.cross(n, dt1)
         # the velocities that the joint carries along, eq. (15)
         carried = relative
         if sign != 0:
@@ -190,8 +187,8 @@ def add_contact_change(
             + wp.cross(linear(S), angular(carried))
         )
         rows[j, w] = wp.dot(dn, u) + wp.dot(n, du) + slope * gap
-        rows[nv + j, w] = wp.dot(dt1, u) + wp.dot(t1, du)
-        rows[2 * nv + j, w] = wp.dot(dt2, u) + wp.dot(t2, du)
+        rows[columns + j, w] = wp.dot(dt1, u) + wp.dot(t1, du)
+        rows[2 * columns + j, w] = wp.dot(dt2, u) + wp.dot(t2, du)
         store(places, j * PLACE_ROWS + POINT_VELOCITY, w, linear(S))
         store(places, j * PLACE_ROWS + FORCE_CHANGE, w, lam[0] * dn + lam[1] * dt1 + lam[2] * dt2)
         store(places, j * PLACE_ROWS + TORQUE_CHANGE, w, wp.cross(dp, f))
@@ -208,5 +205,5 @@ def add_contact_change(
                 value = wp.dot(velocity, load3(places, j * PLACE_ROWS + FORCE_CHANGE, w)) + wp.dot(
                     turning, load3(places, j * PLACE_ROWS + TORQUE_CHANGE, w)
                 )
-                at = i * linear_job.columns + j
+                at = i * columns + j
                 change[at, w] = change[at, w] + value

@@ -3,7 +3,7 @@
 Everything is in world axes, seen from the place of the root body of each tree, which stays while bodies move. There the
 quantities of all bodies outboard of a joint just add up: inertia (m, c, J), momentum (k, l), force F, and the operator
 
-    B x = (Y w - k x w, -2 l x w)        for a motion x = (w, v), Y symmetric                               (3)
+    B x = (Y w - k x w, -2 l x w)        for a motion x = (w, v), Y symmetric                               (5)
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ FORCE = wp.constant(43)
 IMPULSE = wp.constant(49)
 BODY_ROWS = wp.constant(55)
 
-# rows of a dof: its axis S, what changes as it moves, eqs. (5) and (6), and what others feel of it, eq. (7)
+# rows of a dof: its axis S, what changes as it moves, eq. (3), and what others feel of it, eq. (7)
 AXIS = wp.constant(0)
 TURNED = wp.constant(6)
 TURNED_TWICE = wp.constant(12)
@@ -66,7 +66,7 @@ class LinearRows:
     axes: int
     places: int  # of a contact and each dof: velocity of its point, change of force, of torque
     maps: int  # of a contact: how gap, point and normal answer to motions of its two bodies
-    rows: int  # how the velocities of the contact problem's rows change with coordinates
+    rows: int  # changes of the velocities of contacts' rows, then of their impulses
     right: int
     change: int  # of s = L v, then of v, nv by columns
     jacobian: int
@@ -92,7 +92,7 @@ def linear_rows(*, nbody: int, nq: int, nv: int, nu: int, impulses: int, rows: i
         "axes": int(AXIS_ROWS) * nv,
         "places": 9 * nv,
         "maps": 7 * 12,
-        "rows": rows * nv,
+        "rows": rows * columns,
         "right": max(1, rows) * columns,
         "change": nv * columns,
         "jacobian": 2 * nv * columns,
@@ -126,7 +126,7 @@ def write_motions(
     job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), next_v: wp.array2d(dtype=Any),
     bodies: wp.array2d(dtype=Any), axes: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the motions of bodies and dofs, and each body's own share of the sums: eqs. (1) to (6)."""
+    """Write the motions of bodies and dofs, and each body's own share of the sums: eqs. (2), (3) and (6)."""
     topology = job.scene.topology
     poses = rows_from(scratch, job.scratch.poses)
     qd = rows_from(scratch, job.scratch.qd)
@@ -186,12 +186,10 @@ def write_motions(
         c = h + m * arm
         momentum = inertia_times(m, c, J, V)
         F = inertia_times(m, c, J, A) + cross_force(V, momentum)
-        # eq. (4)
+        # eq. (6)
         W = skew_times_symmetric(angular(V), J) - wp.outer(c, linear(V))
         along = two * wp.dot(c, linear(V))
-        Y = upper_triangle(W + wp.transpose(W)) + along * wp.vector(
-            half + half, zero, zero, half + half, zero, half + half
-        )
+        Y = upper_triangle(W + wp.transpose(W)) + wp.vector(along, zero, zero, along, zero, along)
         bodies[row + SUMS, w] = m
         store(bodies, row + FIRST_MOMENT, w, c)
         store(bodies, row + ROTATIONAL, w, J)
@@ -273,16 +271,13 @@ def gather(scene: Scene, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d
 
 
 @wp.func
-def outboard_entry(axes: wp.array2d(dtype=Any), outer: int, inner: int, dt: Any, w: int):
-    """Return the change of the force on dof `outer` as `inner`, inboard of it or in its joint, moves: eq. (9)."""
-    o = outer * AXIS_ROWS
+def outboard_entry(axes: wp.array2d(dtype=Any), alpha: Any, beta: Any, carried: Any, inner: int, dt: Any, w: int):
+    """Return the change of the force on a dof as `inner`, inboard of it or in its joint, moves: eq. (9)."""
     n = inner * AXIS_ROWS
     S = load6(axes, n + AXIS, w)
-    alpha = load6(axes, o + INERTIAL, w)
-    beta = load3(axes, o + GYROSCOPIC, w)
-    turning = wp.dot(beta, angular(load6(axes, n + TURNED, w)))
-    by_q = wp.dot(load6(axes, o + CARRIED, w), S) - dt * (wp.dot(alpha, load6(axes, n + TURNED_TWICE, w)) + turning)
-    return by_q, -dt * (wp.dot(alpha, load6(axes, n + RATE, w)) + wp.dot(beta, angular(S)))
+    by_q = wp.dot(alpha, load6(axes, n + TURNED_TWICE, w)) + wp.dot(beta, load3(axes, n + TURNED, w))
+    by_qd = wp.dot(alpha, load6(axes, n + RATE, w)) + wp.dot(beta, angular(S))
+    return wp.dot(carried, S) - dt * by_q, -dt * by_qd
 
 
 @wp.func
@@ -293,28 +288,25 @@ def write_dynamics(
     nv = scene.topology.nv
     for i in range(nv):
         body = scene.dof_body[i]
-        felt = load6(axes, i * AXIS_ROWS + FELT_INBOARD, w)
-        felt_rate = load6(axes, i * AXIS_ROWS + RATE_INBOARD, w)
+        row = i * AXIS_ROWS
+        alpha = load6(axes, row + INERTIAL, w)
+        beta = load3(axes, row + GYROSCOPIC, w)
+        carried = load6(axes, row + CARRIED, w)
+        felt = -dt * load6(axes, row + FELT_INBOARD, w)
+        felt_rate = -dt * load6(axes, row + RATE_INBOARD, w)
         j = int(i)
         while j >= 0:
-            by_q, by_qd = outboard_entry(axes, i, j, dt, w)
+            by_q, by_qd = outboard_entry(axes, alpha, beta, carried, j, dt, w)
             change[i * columns + j, w] = by_q
             change[i * columns + nv + j, w] = by_qd
-            if j != i:
-                back_q = zero_of(dt)
-                back_qd = zero_of(dt)
-                if scene.dof_body[j] == body:
-                    back_q, back_qd = outboard_entry(axes, j, i, dt, w)
-                else:
-                    S = load6(axes, j * AXIS_ROWS + AXIS, w)
-                    back_q = -dt * wp.dot(S, felt)
-                    back_qd = -dt * wp.dot(S, felt_rate)
-                change[j * columns + i, w] = back_q
-                change[j * columns + nv + i, w] = back_qd
+            if scene.dof_body[j] != body:
+                S = load6(axes, j * AXIS_ROWS + AXIS, w)
+                change[j * columns + i, w] = wp.dot(S, felt)
+                change[j * columns + nv + i, w] = wp.dot(S, felt_rate)
             j = scene.dof_parent[j]
-
-
-@wp.func
-def zero_of(x: Any):
-    """Return zero in the type of x."""
-    return x - x
+        # the dofs of its own joint that come after it
+        last = scene.topology.v_start[body] + joint_dofs(scene.topology.kind[body])
+        for k in range(i + 1, last):
+            by_q, by_qd = outboard_entry(axes, alpha, beta, carried, k, dt, w)
+            change[i * columns + k, w] = by_q
+            change[i * columns + nv + k, w] = by_qd

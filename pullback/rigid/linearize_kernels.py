@@ -89,7 +89,7 @@ def tangent_cotangents(
 
 @wp.func
 def right_jacobian(r: Any):
-    """Return the matrix that makes a change of the rotation vector r the body-fixed rotation after it: eq. (22)."""
+    """Return the matrix that makes a change of the rotation vector r the body-fixed rotation after it: eq. (21)."""
     square = wp.dot(r, r)
     factor = half_sinc(r.dtype(0.5) * wp.sqrt(square))
     third = r.dtype(1.0 / 6.0) - square * (r.dtype(1.0 / 120.0) - square * r.dtype(1.0 / 5040.0))
@@ -126,7 +126,7 @@ def write_jacobian(
     scene: Scene, dt: Any, columns: int, v: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any), w: int,
     jacobian: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the Jacobian of the state after the step from that of its velocity v: eqs. (21) to (24)."""
+    """Write the Jacobian of the state after the step from that of its velocity v: eqs. (20) to (23)."""
     topology = scene.topology
     nv = topology.nv
     one = v.dtype(1.0)
@@ -271,7 +271,7 @@ def kernels(real: type, shapes: type = AnyShapes):
                     flags = flags | OVERFLOW
                 if op != _ADVANCE:
                     write_problem(job, nc, ns, w, scratch)
-                sweeps = resolve(job, nc, ns, w, scratch)
+                sweeps = resolve(shapes(0), job, nc, ns, w, scratch)
                 if sweeps < 0:
                     flags = flags | NOT_CONVERGED
                 if op == _ADVANCE:
@@ -304,8 +304,8 @@ def kernels(real: type, shapes: type = AnyShapes):
                             impulses = rows_from(work, linear_job.place.impulses + r * ni)
                             copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
                             step_vjp(
-                                shapes(0), job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv), nowhere, scratch,
-                                nowhere,
+                                shapes(0), job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
+                                nowhere, scratch, nowhere,
                             )  # fmt: skip
                             tangent_cotangents(
                                 job.scene, rows_from(scratch, place.q), rows_from(scratch, place.adj_q), w, row

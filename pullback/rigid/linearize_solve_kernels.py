@@ -11,8 +11,8 @@ from pullback.rigid.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SI
 from pullback.rigid.integrate_kernels import actuator_force
 from pullback.rigid.linearize_contact_kernels import add_contact_change
 from pullback.rigid.linearize_dynamics_kernels import LinearJob, gather, write_dynamics, write_impulses, write_motions
-from pullback.rigid.linearize_rows_kernels import eliminate, fill, scale
-from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR, Scene
+from pullback.rigid.linearize_rows_kernels import add_inner, add_outer, eliminate, fill, solve_columns
+from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR
 from pullback.rigid.solvers.implicit_kernels import (
     ROW,
     TEST_SECOND,
@@ -56,7 +56,7 @@ def add_forces(
 
 @wp.func
 def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any)):
-    """Add L (1 + dt dc/dqd) to the columns of velocities: eq. (18)."""
+    """Add L (1 + dt dc/dqd) to the columns of velocities: eq. (17)."""
     scene = linear_job.job.scene
     topology = scene.topology
     columns = linear_job.columns
@@ -68,57 +68,31 @@ def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), ch
     zero = scratch.dtype(0.0)
     for v in range(nv):
         at = v * columns + nv
-        u = int(v)
+        change[at + v, w] = change[at + v, w] + one / L[v * nv + v, w]
+        u = int(scene.dof_parent[v])
         while u >= 0:
-            value = L[v * nv + u, w]
-            if u == v:
-                value = one / value
-            change[at + u, w] = change[at + u, w] + value
-            first = topology.v_start[scene.dof_body[u]]
-            k = u - first - 3
-            if topology.kind[scene.dof_body[u]] == FREE and k >= 0:
-                unit = wp.vector(wp.where(k == 0, one, zero), wp.where(k == 1, one, zero), wp.where(k == 2, one, zero))
-                e = (dt * value) * unit
+            change[at + u, w] = change[at + u, w] + L[v * nv + u, w]
+            u = scene.dof_parent[u]
+    for i in range(topology.nbody):
+        if topology.kind[i] == FREE:
+            first = topology.v_start[i]
+            for v in range(first + 3, nv):
+                e = wp.vector(zero, zero, zero)
+                u = int(v)
+                while u > first + 2:
+                    if u < first + 6:
+                        value = L[v * nv + u, w]
+                        if u == v:
+                            value = one / value
+                        k = u - first - 3
+                        e += value * wp.vector(
+                            wp.where(k == 0, one, zero), wp.where(k == 1, one, zero), wp.where(k == 2, one, zero)
+                        )
+                    u = scene.dof_parent[u]
+                e = dt * e
                 turning = spatial(-wp.cross(e, load3(qd, first + 3, w)), wp.cross(e, load3(qd, first, w)))
-                store(change, at + first, w, load6(change, at + first, w) + turning)
-            u = scene.dof_parent[u]
-
-
-@wp.func
-def solve_columns_transposed(scene: Scene, L: wp.array2d(dtype=Any), columns: int, w: int, x: wp.array2d(dtype=Any)):
-    """Replace all columns of x by L^-T x."""
-    nv = scene.topology.nv
-    for b in range(nv):
-        v = nv - 1 - b
-        scale(x, v * columns, L[v * nv + v, w], columns, w)
-        u = int(scene.dof_parent[v])
-        while u >= 0:
-            add_multiple(x, u * columns, -L[v * nv + u, w], x, v * columns, columns, w)
-            u = scene.dof_parent[u]
-
-
-@wp.func
-def solve_columns(scene: Scene, L: wp.array2d(dtype=Any), columns: int, w: int, x: wp.array2d(dtype=Any)):
-    """Replace all columns of x by L^-1 x."""
-    nv = scene.topology.nv
-    for v in range(nv):
-        u = int(scene.dof_parent[v])
-        while u >= 0:
-            add_multiple(x, v * columns, -L[v * nv + u, w], x, u * columns, columns, w)
-            u = scene.dof_parent[u]
-        scale(x, v * columns, L[v * nv + v, w], columns, w)
-
-
-@wp.func
-def entry_of(column: Any, Y: wp.array2d(dtype=Any), row: int, w: int):
-    """Return the product of a trial or test column with Y from `row` on; what it does not reach is not read."""
-    zero = column.dtype(0.0)
-    value = column[0] * Y[row, w]
-    if column[1] != zero:
-        value += column[1] * Y[row + 1, w]
-    if column[2] != zero:
-        value += column[2] * Y[row + 2, w]
-    return value
+                at = v * columns + nv + first
+                store(change, at, w, load6(change, at, w) + turning)
 
 
 @wp.func
@@ -126,7 +100,7 @@ def write_right(
     linear_job: LinearJob, nc: int, ns: int, count: int, w: int, scratch: wp.array2d(dtype=Any),
     work: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write R^T (Y ds + dJ v + dbias), a row for each unknown: eq. (19)."""
+    """Write R^T (Y ds + dJ v + dbias), a row for each unknown: eq. (18)."""
     job = linear_job.job
     scene = job.scene
     columns = linear_job.columns
@@ -138,33 +112,32 @@ def write_right(
     right = rows_from(work, linear_job.place.right)
     rows = rows_from(work, linear_job.place.rows)
     zero = scratch.dtype(0.0)
+    for c in range(nc):
+        if scratch[job.scratch.lam + 3 * c, w] > zero:
+            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+                v = scene.pair_dof[d]
+                y = load3(scratch, job.scratch.Y + 3 * (c * nv + v), w)
+                add_outer(rows, 3 * c * columns, y, change, v * columns, columns, w)
     for k in range(count):
         at = m * m + k * UNKNOWN_ROWS
         row = int(solver[at + ROW, w])
-        test = wp.vector(solver[at + TRIAL, w], solver[at + TEST_SECOND, w], zero)
         to = k * columns
         fill(right, to, columns, w)
         if row < 3 * nc:
-            c = row // 3
-            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
-            Y = rows_from(scratch, job.scratch.Y + 3 * c * nv + row % 3)
-            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
-                v = scene.pair_dof[d]
-                add_multiple(right, to, entry_of(test, Y, 3 * v, w), change, v * columns, columns, w)
-            # coordinates move the rows themselves
-            add_multiple(right, to, test[0], rows, row * nv, nv, w)
-            if test[1] != zero:
-                add_multiple(right, to, test[1], rows, (row + 1) * nv, nv, w)
+            second = solver[at + TEST_SECOND, w]
+            add_multiple(right, to, solver[at + TRIAL, w], rows, row * columns, columns, w)
+            if second != zero:
+                add_multiple(right, to, second, rows, (row + 1) * columns, columns, w)
         else:
             s = row - 3 * nc
             v = int(scalars[s * SCALAR_ROWS + DOF, w])
-            slope = scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] * scalars[s * SCALAR_ROWS + SIGN, w]
+            right[to + v, w] = scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] * scalars[s * SCALAR_ROWS + SIGN, w]
             u = int(v)
             while u >= 0:
                 factor = scratch[job.scratch.Y_scalar + s * nv + u, w]
                 add_multiple(right, to, factor, change, u * columns, columns, w)
                 u = scene.dof_parent[u]
-            right[to + v, w] = right[to + v, w] + slope
 
 
 @wp.func
@@ -172,7 +145,7 @@ def subtract_impulses(
     linear_job: LinearJob, nc: int, ns: int, count: int, w: int, scratch: wp.array2d(dtype=Any),
     work: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add Y^T dlam, dlam = -E times the solution, to the change of s: eq. (20)."""
+    """Add Y^T dlam, dlam = -E times the solution, to the change of s: eq. (19)."""
     job = linear_job.job
     scene = job.scene
     columns = linear_job.columns
@@ -181,17 +154,17 @@ def subtract_impulses(
     solver = rows_from(scratch, job.scratch.solver)
     change = rows_from(work, linear_job.place.change)
     right = rows_from(work, linear_job.place.right)
+    impulses = rows_from(work, linear_job.place.rows)
+    zero = scratch.dtype(0.0)
+    fill(impulses, 0, 3 * nc * columns, w)
     for k in range(count):
         at = m * m + k * UNKNOWN_ROWS
         row = int(solver[at + ROW, w])
-        trial = load3(solver, at + TRIAL, w)
         if row < 3 * nc:
-            c = row // 3
-            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
-            Y = rows_from(scratch, job.scratch.Y + 3 * c * nv + row % 3)
-            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
-                v = scene.pair_dof[d]
-                add_multiple(change, v * columns, -entry_of(trial, Y, 3 * v, w), right, k * columns, columns, w)
+            for t in range(3):
+                factor = -solver[at + TRIAL + t, w]
+                if factor != zero:
+                    add_multiple(impulses, (row + t) * columns, factor, right, k * columns, columns, w)
         else:
             s = row - 3 * nc
             u = int(scratch[job.scratch.scalars + s * SCALAR_ROWS + DOF, w])
@@ -199,12 +172,20 @@ def subtract_impulses(
                 factor = -scratch[job.scratch.Y_scalar + s * nv + u, w]
                 add_multiple(change, u * columns, factor, right, k * columns, columns, w)
                 u = scene.dof_parent[u]
+    for c in range(nc):
+        if scratch[job.scratch.lam + 3 * c, w] > zero:
+            pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+                v = scene.pair_dof[d]
+                y = load3(scratch, job.scratch.Y + 3 * (c * nv + v), w)
+                add_inner(change, v * columns, y, impulses, 3 * c * columns, columns, w)
 
 
 @wp.func
 def velocity_jacobian(
-    shapes_are: Any, linear_job: LinearJob, nc: int, ns: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
+    shapes_are: Any, linear_job: LinearJob, nc: int, ns: int, u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the change of the new velocity, nv by columns; `next_v` and the acceleration are there already."""
     job = linear_job.job
@@ -228,7 +209,7 @@ def velocity_jacobian(
             add_contact_change(shapes_are, linear_job, c, parameters, w, scratch, nowhere, work)
     add_forces(linear_job, u, parameters, w, scratch, change)
     # the change of s at fixed impulses, then of the impulses
-    solve_columns_transposed(scene, L, columns, w, change)
+    solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)
     add_factor(linear_job, w, scratch, change)
     if nc + ns > 0:
         A = rows_from(scratch, job.scratch.A)
@@ -240,4 +221,4 @@ def velocity_jacobian(
         write_right(linear_job, nc, ns, count, w, scratch, work)
         eliminate(count, columns, w, solver, rows_from(work, place.right))
         subtract_impulses(linear_job, nc, ns, count, w, scratch, work)
-    solve_columns(scene, L, columns, w, change)
+    solve_columns(scene.topology.nv, columns, False, scene.dof_parent, w, L, change)

@@ -106,7 +106,7 @@ class WorldPrograms:
         )
 
     def _linearize(self) -> Program:
-        """Return the program that writes A and B, side by side, and status of one step from each state; it has no vjp."""
+        """Return the program that writes A and B side by side, and status, of one step from each state; no vjp."""
         a = self.arrays
         scalars = len(a.limit_dof) + len(a.friction_dof)
         place, extra = linear_rows(

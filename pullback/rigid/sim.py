@@ -30,8 +30,8 @@ DEEP = 1e-3
 class Linearization(NamedTuple):
     """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
 
-    A change of state is (dq, dqd), dq as velocities are: for a ball or free joint a small motion in the body's own axes,
-    angular part first, so that q moves as `q` does under qd = dq for a unit of time.
+    A change of state is (dq, dqd), with dq of the kind of qd: for a ball or free joint a small motion in the body's own
+    axes, angular part first.
     """
 
     A: Tensor

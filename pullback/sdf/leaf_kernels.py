@@ -23,10 +23,10 @@ def unit(x: Any):
 
 
 @wp.func
-def beyond(x: Any):
-    """Return 1 where x is above zero, else 0."""
+def beyond(x: Any, half: Any):
+    """Return 1 where x = |y| - half is above zero, or is so at every other y, as where a side has no length; else 0."""
     zero = x - x
-    return wp.where(x > zero, zero + type(x)(1.0), zero)
+    return wp.where(x > zero or half == zero, zero + type(x)(1.0), zero)
 
 
 @wp.func
@@ -56,7 +56,7 @@ def core_leaf(kind: int, size: Any, y: Any, u: Any):
     q = wp.cw_mul(s, c) - wp.vector(size[0], size[1], size[2])
     if kind == REVOLVED:
         q = wp.vector(q[0], wp.min(q[0], q[2]), q[2])
-    free = wp.vector(beyond(q[0]), beyond(q[1]), beyond(q[2]))
+    free = wp.vector(beyond(q[0], size[0]), beyond(q[1], size[1]), beyond(q[2], size[2]))
     if kind == REVOLVED:
         free = wp.vector(free[0], zero, free[2])
     m = wp.cw_mul(free, q)

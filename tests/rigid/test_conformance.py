@@ -33,6 +33,10 @@ CONTACT = (
     "chain, dry friction, slipping",
     "free, rolling",
     "free, sliding: capsule on box",
+    "free, sliding: cylinder on box",
+    "free, sliding: mesh on plane",
+    "free, sliding: sphere on dish",
+    "free, rolling: sphere on hills",
     "revolute, self-contact",
 )
 

@@ -1,5 +1,6 @@
 """Step Jacobians in the tangent space: against differences, against torch through `sim.step`, against rollouts."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,8 +22,6 @@ ROUNDING = 1e-9
 # central differences of 1e-6 in float64, relative to the largest entry
 DIFFERENCES = 2e-7
 CHANGE = 1e-6
-# in float32: the solver's own tolerance
-SINGLE = 2e-3
 
 
 # -- the tangent space -----------------------------------------------------------------------------------------------
@@ -52,7 +51,7 @@ def moved(sim: pb.Sim, q: Tensor, x: Tensor) -> Tensor:
 def difference(sim: pb.Sim, q: Tensor, start: Tensor) -> Tensor:
     """Return the tangents (B, nv) that move `start` to q."""
     parts = []
-    for kind, at, v in joints(sim):
+    for kind, at, _ in joints(sim):
         if kind < 2:
             parts.append(q[:, at : at + 1] - start[:, at : at + 1])
             continue
@@ -170,9 +169,8 @@ def pile(contact: pb.PGS | None = None, **options) -> tuple[pb.Sim, pb.State, Te
     """Return moving bodies that touch each other: a ball on a capsule on a box, each askew."""
     world = scene(contact)
     world.add_box("box", size=(0.4, 0.4, 0.2), mass=2.0, position=(5, 1, 0.0998), friction=0.6)
-    world.add_capsule(
-        "rod", radius=0.05, length=0.3, mass=0.5, position=(5, 1, 0.2496), orientation=(0, 0.7071068, 0, 0.7071068)
-    )
+    along_x = (0, 0.7071068, 0, 0.7071068)
+    world.add_capsule("rod", radius=0.05, length=0.3, mass=0.5, position=(5, 1, 0.2496), orientation=along_x)
     world.add_sphere("ball", radius=0.06, mass=0.3, position=(5.02, 1.03, 0.3545))
     sim = world.compile(dt=1e-3, dtype=F64, **options)
     # a normal along an axis would be a kink of the directions of friction
@@ -237,6 +235,39 @@ def test_a_bounce(height):
     assert_close(joined(found), by_differences(sim, state, u), DIFFERENCES)
     # nothing but the height and the normal velocity see the rebound: dv'/dv = -e
     assert float(found.A[0, 0, 11, 11]) == pytest.approx(-0.7, abs=0.01)
+
+
+def test_a_flight_against_mujoco():
+    """Their steps of free flight are ours to rounding, and so must their differences be our matrices."""
+    from tests.rigid.test_mujoco import Oracle, Servo, mujoco
+
+    robot = load("laikago", "floating")
+    world = scene()
+    world.add(robot, position=(0, 0, 3), collision_links=[], actuators=pb.PositionServo(kp=150, kd=3, limit=100))
+    sim = world.compile(dt=1e-3, dtype=F64)
+    q, qd, u = moved(sim, at_rest(sim), 0.3 * noise(1, 18)), noise(1, 18, seed=1), 0.3 * noise(1, 12, seed=2)
+    oracle = Oracle(robot, [], dt=1e-3, friction=0.8, servo=Servo(150, 3, 100))
+    oracle.run(q[0].numpy(), qd[0].numpy(), np.concatenate((np.zeros(7), u[0].numpy()))[7:], 0, 1)
+    A, B = np.zeros((36, 36)), np.zeros((36, 12))
+    mujoco.mjd_transitionFD(oracle.model, oracle.data, CHANGE, True, A, B, None, None)
+    end = sim.step(pb.State(q, qd), u)
+
+    def from_mujoco(q: Tensor, qd: Tensor) -> Tensor:
+        """Return the matrix that turns their changes of state, linear in the world and first, into ours."""
+        R = rotate(q[:, 3:7], torch.eye(3, dtype=F64)).T
+        T = torch.zeros(36, 36, dtype=F64)
+        T[[*range(6, 18), *range(24, 36)], [*range(6, 18), *range(24, 36)]] = 1.0
+        for first in (0, 18):
+            T[first : first + 3, first + 3 : first + 6] = torch.eye(3, dtype=F64)
+            T[first + 3 : first + 6, first : first + 3] = R.T
+        x, y, z = qd[0, 3:6].tolist()
+        T[21:24, 3:6] = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=F64)
+        return T
+
+    found = sim.linearize(pb.State(q, qd), u[None])
+    before, after_step = from_mujoco(q, qd), from_mujoco(end.q, end.qd)
+    assert_close(found.A[0, 0], after_step @ torch.tensor(A) @ torch.linalg.inv(before), DIFFERENCES)
+    assert_close(found.B[0, 0], after_step @ torch.tensor(B), DIFFERENCES)
 
 
 # -- trajectories ----------------------------------------------------------------------------------------------------
@@ -327,3 +358,35 @@ def test_contacts_without_room_are_reported():
     sim, state, u = dog()
     few = sim.world.compile(dt=1e-3, dtype=F64, max_contacts=2)
     assert int(few.linearize(state, u[None]).status.code) & 2
+
+
+# -- other types and devices -----------------------------------------------------------------------------------------
+
+
+def converted(dtype: torch.dtype, device: str) -> tuple[Linearization, Linearization]:
+    """Return the linearisation of one state of the dog, and the same on another device or in another type."""
+    sim, state, u = dog(pb.PGS(iterations=200))
+    world = pb.World(contact=pb.PGS(iterations=200))
+    world.add_ground(friction=0.5)
+    world.add_box("far", size=(1, 1, 1), position=(0, 0, 50), static=True)
+    robot = pb.load("laikago", "floating", dtype=dtype, device=device)
+    servo = pb.PositionServo(kp=150, kd=3, limit=100)
+    world.add(robot, position=(0, 0, 0.4835), collision_links=TOES, actuators=servo)
+    other = world.compile(dt=1e-3, dtype=dtype, device=device)
+    q, qd, u_other = (x.to(device, dtype) for x in (state.q, state.qd, u))
+    return other.linearize(pb.State(q, qd), u_other[None]), sim.linearize(state, u[None])
+
+
+@pytest.mark.slow
+def test_single_precision():
+    found, expected = converted(torch.float32, "cpu")
+    assert found.A.dtype == torch.float32
+    # the gap of a toe, 0.1 mm, is a difference of numbers near 0.5
+    assert_close(joined(found).double(), joined(expected), 1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_a_gpu(dtype):
+    found, expected = converted(dtype, "cuda")
+    assert_close(joined(found).double().cpu(), joined(expected), 1e-4 if dtype == torch.float32 else ROUNDING)

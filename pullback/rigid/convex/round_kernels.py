@@ -17,6 +17,7 @@ GRAZING = wp.constant(0.05)  # how fast, relative to the radius, a line must lea
 NEAR = wp.constant(0.92)  # cosine of the angle along a rim in which the nearest point is looked for
 ALONG = wp.constant(0.1)  # squared sine of the angle below which a tangent and a line are too parallel to cross
 SHALLOW = wp.constant(0.2)  # of the radius: how far from the axis a vertex must be to be met by the side
+LOWEST = wp.constant(0.98)  # cosine of the angle along a rim from a vertex of the prism to the point that meets a face
 STANDING = wp.constant(0.02)  # sine of the tilt below which a cylinder stands on its end, and on points of the prism
 
 
@@ -106,6 +107,17 @@ def against_point(hulls: Hulls, R: Any, h: Any, p: Any, code: int, x: Any):
 
 
 @wp.func
+def is_lowest(hulls: Hulls, R: Any, plain: int, face: int, n: Any, h: Any):
+    """Tell whether a tilted rim meets a face near a vertex of the prism, or the face has no border to be beyond of."""
+    s, _ = hull_feature(hulls, plain, h)
+    lean = across(n, column(R, 2))
+    tilt = wp.length(lean)
+    down = -wp.dot(lean, R * wp.vector(s[0], s[1], s[0] - s[0]))
+    endless = hulls.loop_start[face + 1] == hulls.loop_start[face]
+    return tilt > h.dtype(STANDING) and (endless or down > h.dtype(LOWEST) * tilt)
+
+
+@wp.func
 def settle_rim(
     hulls: Hulls, R: Any, h: Any, p: Any, rim: int, plain: int, partner: int, centre: Any, direction: Any, outwards: Any
 ):  # fmt: skip
@@ -116,7 +128,7 @@ def settle_rim(
         result = against_line(hulls, R, h, p, plain, centre, direction, outwards)
     elif kind == VERTEX:
         result = against_point(hulls, R, h, p, rim, centre)
-    elif wp.length(across(direction, column(R, 2))) < h.dtype(STANDING):
+    elif not is_lowest(hulls, R, plain, hull_index(partner), direction, h):
         result = plain
     return result
 
