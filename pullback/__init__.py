@@ -7,7 +7,7 @@ with collector.paused():
     from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
     from pullback.rigid.contact import PGS, Exact
-    from pullback.rigid.sim import Sim
+    from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.state import Contact, State, Trajectory
     from pullback.rigid.world import World
@@ -36,6 +36,7 @@ __all__ = [
     "Every",
     "Exact",
     "IKResult",
+    "Linearization",
     "MotionData",
     "NMSELoss",
     "PhysicalInertia",

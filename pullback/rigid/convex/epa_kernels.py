@@ -147,7 +147,7 @@ def epa(
     hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, guess: Any, size: Any,
     work: wp.array2d(dtype=Any), w: int,
 ):  # fmt: skip
-    """Return the unit vector from B to A along which the hulls overlap least, eqs. (7) and (8)."""
+    """Return the unit vector from B to A along which the hulls overlap least, eq. (7)."""
     tolerance = r.dtype(4.0) * rounding(r) * size
     scale = wp.vector(size, size, size)
     n = guess
