@@ -9,13 +9,12 @@ import numpy as np
 import warp as wp
 
 from pullback.core.bridge import Operator, Program
-from pullback.rigid import contact_kernels, linearize_kernels, rollout_kernels
+from pullback.rigid import contact_kernels, rollout_kernels
 from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.contact import PGS, Exact
 from pullback.rigid.layout import parameter_rows, scratch_rows
-from pullback.rigid.linearize_dynamics_kernels import LinearJob, linear_rows
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import PLANE, SPHERE
 from pullback.rigid.warm_kernels import IMPULSE_ROWS
@@ -40,6 +39,8 @@ def contacts_operator(shapes: type) -> Operator:
 
 def linearize_operator(shapes: type) -> Operator:
     """Return the Jacobians of single steps of worlds whose shapes are all round, or any."""
+    from pullback.rigid import linearize_kernels
+
     return Operator("linearize", INPUTS, partial(linearize_kernels.kernels, shapes=shapes), checked=False)
 
 
@@ -107,6 +108,9 @@ class WorldPrograms:
 
     def _linearize(self) -> Program:
         """Return the program that writes A and B side by side, and status, of one step from each state; no vjp."""
+        # 0.1 s of import that few need
+        from pullback.rigid.linearize_dynamics_kernels import LinearJob, linear_rows
+
         a = self.arrays
         scalars = len(a.limit_dof) + len(a.friction_dof)
         place, extra = linear_rows(
