@@ -40,12 +40,14 @@ POINTS = {
     ("box", "box"): 16,
     ("box", "plane"): 8,
 }
-HULL_POINTS = 8
-"""Contacts that two shapes have at most; a sphere has one with any, others that stand here 8.
+"""Contacts that two primitives have at most; a sphere has one with any shape.
 
 Two faces meet in up to 8 corners and 8 crossings of edges; a box thinner than the margin touches a plane with all its
 vertices.
 """
+
+OTHER_POINTS = 8
+"""Contacts of a pair with a cylinder, a mesh or a field, at most."""
 
 POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8, "cylinder": 8, "mesh": 8, "field": 16}
 """Contacts that a moving shape has at once, as a rule, however many others there are."""
@@ -259,7 +261,7 @@ class Forest:
     def _points(a: str, b: str) -> int:
         if "sphere" in (a, b):
             return 1
-        return POINTS.get((a, b), HULL_POINTS)
+        return POINTS.get((a, b), OTHER_POINTS)
 
     def pair_dofs(self, a: int, b: int) -> list[tuple[int, int]]:
         """Return the dofs that move either shape, last first, and which one: 1 moves a, -1 moves b, 0 both."""

@@ -34,18 +34,7 @@ from pullback.rigid.scene import (
     Scene,
 )
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load33, store
-from pullback.spatial.vectors import skew, spatial
-
-
-@wp.func
-def unit_or_up(x: Any):
-    """Return x / |x|, or the z axis where x is zero and any direction is as good."""
-    length = wp.length(x)
-    zero = x.dtype(0.0)
-    result = wp.vector(zero, zero, x.dtype(1.0))
-    if length > zero:
-        result = x / length
-    return result
+from pullback.spatial.vectors import skew, spatial, unit_or_up
 
 
 @wp.func
@@ -169,30 +158,48 @@ def feature_contact_vjp(
 
 
 @wp.func
+def add_point_cotangent(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, local: Any, c: Any,
+    turn: Any, force: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull a force at the point c, `local` in the shape's frame, and a torque back to body and shape: eqs. (9), (10).
+
+    Return the force in the shape's axes, which is what the point itself gets; zero if no shape's cotangent is wanted.
+    """
+    body = scene.shape_body[shape]
+    on_point = force - force
+    if body >= 0:
+        accumulate(wrench, 6 * body, w, spatial(turn + wp.cross(c, force), force))
+    if adj_shapes:
+        row = shape * SHAPE_ROWS
+        push = force
+        twist = turn
+        if body >= 0:
+            R_WB = load33(poses, body * POSE_ROWS, w)
+            push = force * R_WB
+            twist = turn * R_WB
+        R_BS = load33(shapes, row + SHAPE_ROTATION, w)
+        twist += wp.cross(R_BS * local, push)
+        accumulate33(adj_shapes, row + SHAPE_ROTATION, w, skew(force.dtype(0.5) * twist) * R_BS)
+        accumulate(adj_shapes, row + SHAPE_POSITION, w, push)
+        on_point = push * R_BS
+    return on_point
+
+
+@wp.func
 def add_feature_cotangent(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, c: Any, d: Any,
     adj_c: Any, adj_d: Any, adj_radius: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Pull the cotangents of a feature's centre and direction back to its body and its shape, eqs. (9) and (10)."""
-    body = scene.shape_body[shape]
-    turn = wp.cross(d, adj_d)
-    if body >= 0:
-        accumulate(wrench, 6 * body, w, spatial(turn + wp.cross(c, adj_c), adj_c))
+    h = load3(shapes, shape * SHAPE_ROWS, w)
+    s = centre_signs(code, h)
+    on_point = add_point_cotangent(
+        scene, poses, shapes, shape, wp.cw_mul(s, h), c, wp.cross(d, adj_d), adj_c, w, wrench, adj_shapes
+    )
     if adj_shapes:
-        row = shape * SHAPE_ROWS
-        force = adj_c
-        if body >= 0:
-            R_WB = load33(poses, body * POSE_ROWS, w)
-            force = adj_c * R_WB
-            turn = turn * R_WB
-        R_BS = load33(shapes, row + SHAPE_ROTATION, w)
-        h = load3(shapes, row, w)
-        s = centre_signs(code, h)
-        adj_h = wp.cw_mul(s, force * R_BS)
-        turn += wp.cross(R_BS * wp.cw_mul(s, h), force)
-        accumulate(adj_shapes, row, w, wp.vector(adj_h[0], adj_h[1], adj_h[2], adj_radius))
-        accumulate33(adj_shapes, row + SHAPE_ROTATION, w, skew(force.dtype(0.5) * turn) * R_BS)
-        accumulate(adj_shapes, row + SHAPE_POSITION, w, force)
+        adj_h = wp.cw_mul(s, on_point)
+        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0], adj_h[1], adj_h[2], adj_radius))
 
 
 @wp.func

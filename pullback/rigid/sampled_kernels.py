@@ -8,6 +8,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.features_kernels import half_extents, shape_pose
+from pullback.rigid.geometry_kernels import add_point_cotangent
 from pullback.rigid.scene import (
     CONTACT_ROWS,
     FEATURE_A,
@@ -17,16 +18,12 @@ from pullback.rigid.scene import (
     NORMAL,
     PAIR,
     POINT,
-    POSE_ROWS,
     RADIUS,
-    SHAPE_POSITION,
-    SHAPE_ROTATION,
     SHAPE_ROWS,
     Scene,
 )
 from pullback.sdf.sample_kernels import deepest_sample, sample_contact_vjp, sample_position
-from pullback.spatial.arrays import accumulate, accumulate33, load33, store
-from pullback.spatial.vectors import skew, spatial
+from pullback.spatial.arrays import accumulate, store
 
 
 @wp.func
@@ -76,27 +73,6 @@ def collide_samples(
 
 
 @wp.func
-def add_point_cotangent(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, local: Any, c: Any,
-    turn: Any, force: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Pull a force at a point c, `local` in the shape's frame, and a torque back to the body and the shape's place."""
-    body = scene.shape_body[shape]
-    if body >= 0:
-        accumulate(wrench, 6 * body, w, spatial(turn + wp.cross(c, force), force))
-    if adj_shapes:
-        row = shape * SHAPE_ROWS
-        if body >= 0:
-            R_WB = load33(poses, body * POSE_ROWS, w)
-            force = force * R_WB
-            turn = turn * R_WB
-        R_BS = load33(shapes, row + SHAPE_ROTATION, w)
-        turn += wp.cross(R_BS * local, force)
-        accumulate33(adj_shapes, row + SHAPE_ROTATION, w, skew(force.dtype(0.5) * turn) * R_BS)
-        accumulate(adj_shapes, row + SHAPE_POSITION, w, force)
-
-
-@wp.func
 def sampled_contact_vjp(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, pair: int, sample: int, n: Any,
     adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
@@ -119,8 +95,8 @@ def sampled_contact_vjp(
     )  # fmt: skip
     f = R_WB * push
     force = adj_point + f
-    add_point_cotangent(scene, poses, shapes, a, local, c, n - n, force, w, wrench, adj_shapes)
+    on_sample = add_point_cotangent(scene, poses, shapes, a, local, c, n - n, force, w, wrench, adj_shapes)
     add_point_cotangent(scene, poses, shapes, b, x, c, wp.cross(n, R_WB * adj_n), -f, w, wrench, adj_shapes)
     if adj_shapes and scene.shape_kind[a] != FIELD:
-        adj_h = wp.cw_mul(share, force * R_WA)
+        adj_h = wp.cw_mul(share, on_sample)
         accumulate(adj_shapes, a * SHAPE_ROWS, w, wp.vector(adj_h[0], adj_h[1], adj_h[2], adj_radius))

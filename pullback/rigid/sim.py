@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from pullback.core.bridge import are_finite, can_look_at, refuse_not_finite
+from pullback.core.bridge import FEW, are_finite, can_look_at, refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.compile import compile_world
 from pullback.rigid.contact_kernels import REPORT_ROWS
@@ -40,6 +40,13 @@ class Linearization(NamedTuple):
     """(T, B, 2 nv, nu)"""
     status: Status
     """What happened in the steps, T B of them, step by step."""
+
+
+def _any_lost(status: Tensor) -> bool:
+    """Tell whether a world's status says that it is not finite."""
+    if len(status) <= FEW:
+        return any(int(flags) & NAN for flags, _, _ in status.tolist())
+    return bool((status.numpy()[:, 0].astype(int) & NAN).any())
 
 
 def _refuse_not_finite(inputs: Inputs) -> None:
@@ -146,7 +153,7 @@ class Sim:
         inputs = self._check_inputs(state, u)
         q, qd, impulses, status = self._programs.step().outputs(*inputs)
         # an input that is not finite shows in the status, which is quicker to look at
-        if can_look_at(status) and any(int(flags) & NAN for flags, _, _ in status.tolist()):
+        if can_look_at(status) and _any_lost(status):
             _refuse_not_finite(inputs)
         return State(q, qd, impulses, Status(status, self.substeps))
 

@@ -122,21 +122,19 @@ def contact_problem(
 
 
 @wp.func
-def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write s as the velocity without contact and the impulses make it, however large others were before."""
-    place = job.scratch
+def without_impulses(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write s as it was without contact."""
     for v in range(job.scene.topology.nv):
-        scratch[place.s + v, w] = scratch[place.free + v, w]
-    add_all_rows(
-        job,
-        ncontact,
-        nscalar,
-        rows_from(scratch, place.lam),
-        scratch.dtype(1.0),
-        w,
-        scratch,
-        rows_from(scratch, place.s),
-    )
+        scratch[job.scratch.s + v, w] = scratch[job.scratch.free + v, w]
+
+
+@wp.func
+def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write s as the impulses make it from the velocity without contact, however large others were before."""
+    without_impulses(job, w, scratch)
+    lam = rows_from(scratch, job.scratch.lam)
+    s = rows_from(scratch, job.scratch.s)
+    add_all_rows(job, ncontact, nscalar, lam, scratch.dtype(1.0), w, scratch, s)
 
 
 @wp.func
@@ -149,8 +147,7 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
     """Replace the impulses by those of Newton's step on the rows that hold, and s with them."""
     place = job.scratch
     lam = rows_from(scratch, place.lam)
-    for v in range(job.scene.topology.nv):
-        scratch[place.s + v, w] = scratch[place.free + v, w]
+    without_impulses(job, w, scratch)
     write_problem(job, ncontact, nscalar, w, scratch)
     newton_step(
         ncontact, nscalar, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
@@ -164,8 +161,7 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
 def exact(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the impulses by the solution, and s with them; tell by 1 or 0 whether it was found."""
     place = job.scratch
-    for v in range(job.scene.topology.nv):
-        scratch[place.s + v, w] = scratch[place.free + v, w]
+    without_impulses(job, w, scratch)
     write_problem(job, ncontact, nscalar, w, scratch)
     systems = exact_solve(
         ncontact, nscalar, job.settings.cone, scratch.dtype(job.settings.tolerance), EXACT_STEPS,
@@ -232,8 +228,7 @@ def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2
         raised += half * cfm * lam[r, w] * lam[r, w]
     warm = int(1)
     if not raised <= scratch.dtype(0.0):
-        for v in range(job.scene.topology.nv):
-            s[v, w] = scratch[place.free + v, w]
+        without_impulses(job, w, scratch)
         warm = 0
     scratch[place.warm, w] = scratch.dtype(warm)
     return warm

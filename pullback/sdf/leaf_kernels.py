@@ -12,17 +12,6 @@ from pullback.sdf.fields import FRAME, GRID, HALFSPACE, HEIGHTS, LATTICE, REVOLV
 
 
 @wp.func
-def unit(x: Any):
-    """Return x / |x|, or the z axis where x is zero."""
-    length = wp.length(x)
-    zero = x.dtype(0.0)
-    result = wp.vector(zero, zero, x.dtype(1.0))
-    if length > zero:
-        result = x / length
-    return result
-
-
-@wp.func
 def beyond(x: Any, half: Any):
     """Return 1 where x = |y| - half is above zero, or is so at every other y, as where a side has no length; else 0."""
     zero = x - x

@@ -10,7 +10,7 @@ import warp as wp
 
 from pullback.sdf.field_kernels import field_value_gradient, field_vjp
 from pullback.sdf.fields import CLUSTER, Fields
-from pullback.sdf.leaf_kernels import unit
+from pullback.spatial.vectors import unit_or_up
 
 FLATTEST = wp.constant(0.9)
 """A gradient shorter than this is not used to turn a value into a distance: a longer distance would lose contacts."""
@@ -88,7 +88,7 @@ def deepest_sample(
                     best = distance
                     best_x = x
                     best_g = g
-    return found, best_x, best, unit(best_g)
+    return found, best_x, best, unit_or_up(best_g)
 
 
 @wp.func
@@ -104,7 +104,7 @@ def sample_contact_vjp(
     """
     value, g = field_value_gradient(fields, field, parameters, base, x, w, work)
     length = wp.length(g)
-    n = unit(g)
+    n = unit_or_up(g)
     half = x.dtype(0.5)
     distance = distance_of(value, g)
     along = half * wp.dot(n, adj_point)

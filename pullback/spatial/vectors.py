@@ -200,3 +200,14 @@ def times_skew_symmetrized(m: Any, p: Any):
     b = wp.cross(wp.vector(m[1, 0], m[1, 1], m[1, 2]), p)
     c = wp.cross(wp.vector(m[2, 0], m[2, 1], m[2, 2]), p)
     return wp.vector(a[0] + a[0], a[1] + b[0], a[2] + c[0], b[1] + b[1], b[2] + c[1], c[2] + c[2])
+
+
+@wp.func
+def unit_or_up(x: Any):
+    """Return x / |x|, or the z axis where x is zero and any direction is as good."""
+    length = wp.length(x)
+    zero = x.dtype(0.0)
+    result = wp.vector(zero, zero, x.dtype(1.0))
+    if length > zero:
+        result = x / length
+    return result

@@ -373,8 +373,6 @@ def test_degenerate_poses_give_finite_contacts_and_cotangents(name, real):
 @REALS
 @pytest.mark.parametrize("names", ["pebble-stone", "stone-plane", "box-cylinder", "cylinder-cylinder"])
 def test_a_gpu_finds_what_a_cpu_finds(names, real):
-    if not wp.is_cuda_available():
-        pytest.skip("no CUDA device")
     placements = Placements(names, 500)
     expected_counts, expected = placements.pair.find(*placements.poses, MARGIN, real)
     pair = Pair(*placements.shapes, device="cuda")

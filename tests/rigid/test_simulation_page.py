@@ -1,20 +1,41 @@
-"""The Python blocks of docs/simulation.md run, in order, in one namespace."""
+"""The Python blocks of pages about worlds run, each page in order and in one namespace."""
 
 import re
 from pathlib import Path
 
+import matplotlib
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+matplotlib.use("Agg")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_blocks_run():
-    text = PAGE.read_text(encoding="utf-8")
+def run_blocks(name: str) -> dict:
+    """Return what the blocks of a page leave behind."""
+    page = DOCS / name
+    text = page.read_text(encoding="utf-8")
     namespace: dict = {}
     for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         # blank lines in front, so that an error names the page's own line
         source = "\n" * text[: block.start(1)].count("\n") + block[1]
-        exec(compile(source, str(PAGE), "exec"), namespace)
-    assert namespace["controls"].grad.abs().max() > 0.0
+        exec(compile(source, str(page), "exec"), namespace)
+    return namespace
+
+
+def test_simulation():
+    found = run_blocks("simulation.md")
+    assert found["controls"].grad.abs().max() > 0.0
     # x = v t - mu g dt² (1 + 2 + ... + 50)
-    assert float(namespace["friction"].grad) == pytest.approx(-9.81 * 2e-3**2 * 1275, rel=1e-3)
+    assert float(found["friction"].grad) == pytest.approx(-9.81 * 2e-3**2 * 1275, rel=1e-3)
+    # the ball rests on the rim: its height over it is sqrt(R² - r²)
+    assert float(found["after"].q[-1, 0, 2].detach()) == pytest.approx(0.1 + (0.035**2 - 0.03**2) ** 0.5, abs=1e-3)
+    assert found["maps"].A.shape == (20, 1, 24, 24)
+    assert float(found["hole"].grad) == pytest.approx(-0.03 / (0.035**2 - 0.03**2) ** 0.5, rel=0.1)
+
+
+def test_signed_distance():
+    assert float(run_blocks("sdf.md")["radius"].grad) == pytest.approx(1.0)
+
+
+def test_gradient_care():
+    run_blocks("gradient_care.md")

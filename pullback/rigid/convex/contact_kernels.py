@@ -19,7 +19,7 @@ from pullback.rigid.convex.rim_kernels import rim_direction, rim_vjp
 from pullback.rigid.convex.support_kernels import edge_middle
 from pullback.rigid.convex.tables import ARC, RIM, SIDE, Hulls
 from pullback.rigid.features_kernels import EDGE, VERTEX, direction_in_world, half_extents
-from pullback.rigid.geometry_kernels import feature_contact, feature_contact_vjp
+from pullback.rigid.geometry_kernels import add_point_cotangent, feature_contact, feature_contact_vjp
 from pullback.rigid.scene import (
     CANDIDATE_ROWS,
     CONTACT_ROWS,
@@ -29,14 +29,10 @@ from pullback.rigid.scene import (
     NORMAL,
     PAIR,
     POINT,
-    POSE_ROWS,
-    SHAPE_POSITION,
-    SHAPE_ROTATION,
     SHAPE_ROWS,
     Scene,
 )
-from pullback.spatial.arrays import accumulate, accumulate33, load3, load33, store
-from pullback.spatial.vectors import skew, spatial
+from pullback.spatial.arrays import accumulate, load3, store
 
 
 @wp.func
@@ -124,25 +120,14 @@ def add_hull_cotangent(
 
     `adj_radius` is that of the radius around the shape, `adj_round` that of a cylinder's own.
     """
-    body = scene.shape_body[shape]
-    turn = wp.cross(d, adj_d)
-    if body >= 0:
-        accumulate(wrench, 6 * body, w, spatial(turn + wp.cross(c, adj_c), adj_c))
+    h = half_extents(shapes, shape, w)
+    s, _ = hull_feature(hulls, code, h)
+    on_point = add_point_cotangent(
+        scene, poses, shapes, shape, wp.cw_mul(s, h), c, wp.cross(d, adj_d), adj_c, w, wrench, adj_shapes
+    )
     if adj_shapes:
-        row = shape * SHAPE_ROWS
-        force = adj_c
-        if body >= 0:
-            R_WB = load33(poses, body * POSE_ROWS, w)
-            force = adj_c * R_WB
-            turn = turn * R_WB
-        R_BS = load33(shapes, row + SHAPE_ROTATION, w)
-        h = half_extents(shapes, shape, w)
-        s, direction = hull_feature(hulls, code, h)
-        adj_h = wp.cw_mul(s, force * R_BS)
-        turn += wp.cross(R_BS * wp.cw_mul(s, h), force)
-        accumulate(adj_shapes, row, w, wp.vector(adj_h[0] + adj_round, adj_h[1], adj_h[2], adj_radius))
-        accumulate33(adj_shapes, row + SHAPE_ROTATION, w, skew(force.dtype(0.5) * turn) * R_BS)
-        accumulate(adj_shapes, row + SHAPE_POSITION, w, force)
+        adj_h = wp.cw_mul(s, on_point)
+        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0] + adj_round, adj_h[1], adj_h[2], adj_radius))
 
 
 @wp.func

@@ -13,8 +13,9 @@ from pullback.rigid.convex.round_kernels import nearest_to_point, round_candidat
 from pullback.rigid.convex.support_kernels import edge_direction, placed, rounding
 from pullback.rigid.convex.tables import Hulls
 from pullback.rigid.features_kernels import EDGE, VERTEX, column, half_extents, shape_pose, shape_position
-from pullback.rigid.geometry_kernels import add_candidate, unit_or_up
+from pullback.rigid.geometry_kernels import add_candidate
 from pullback.rigid.scene import RADIUS, SHAPE_ROWS, Scene
+from pullback.spatial.vectors import unit_or_up
 
 PRISM_SLACK = wp.constant(0.00482)  # 1 - cos(pi / PRISM_SIDES)
 CONVEX_ROWS = wp.constant(792)  # EPA_ROWS: rows of scratch that a pair needs
