@@ -130,18 +130,17 @@ def ball_response(J: Any, dofs: wp.array2d(dtype=Any), vi: int, w: int):
 
 @wp.func
 def add_inertia_to_parent(
-    topology: Topology, i: int, R: Any, p: Any, rotational: Any, coupling: Any, translational: Any,
+    topology: Topology, i: int, p: Any, rotational: Any, coupling: Any, translational: Any,
     inertias: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the inertia given by its blocks in body i's frame, X^T I X, to the articulated inertia of its parent."""
+    """Add an inertia at body i's origin, its blocks in the parent's axes, to the articulated inertia of the parent."""
     parent = topology.parent[i]
     row = parent * ROWS
-    T = rotate_symmetric(R, translational)
-    H = R * coupling * wp.transpose(R)
+    T = translational
     pxT = skew_times_symmetric(p, T)
     # J - G [p]x - (G [p]x)^T with G = H + [p]x T / 2
-    J = rotate_symmetric(R, rotational) - times_skew_symmetrized(H + T.dtype(0.5) * pxT, p)
-    H = H + pxT
+    J = rotational - times_skew_symmetrized(coupling + T.dtype(0.5) * pxT, p)
+    H = coupling + pxT
     if topology.reaches_first[i]:
         store(scratch, row + ROTATIONAL, w, J + load6(inertias, parent * INERTIA_ROWS + 4, w))
         store33(scratch, row + COUPLING, w, H + rigid_coupling(inertias, parent, w))
@@ -171,58 +170,78 @@ def hand_to_parent(
         J = load6(scratch, row + ROTATIONAL, w)
         H = load33(scratch, row + COUPLING, w)
         T = load6(scratch, row + TRANSLATIONAL, w)
-    bias = load6(scratch, row + BIAS, w)
-    handed = bias
-    if moves:
-        handed = bias + articulated_times(J, H, T, c)
+    R = load33(scratch, row + POSE, w)
+    handed = load6(scratch, row + BIAS, w)
     if kind <= PRISMATIC:
         U = joint_column(kind, J, H, T)
-        one = U.dtype(1.0)
-        inverse_D = one / (joint_component(kind, U) + dofs[DOF_ROWS * vi + ARMATURE, w])
-        u = force[vi, w] - joint_component(kind, bias)
-        spent = u
-        if moves:
-            spent = u - wp.dot(U, c)
-        handed = handed + (spent * inverse_D) * U
+        armature = dofs[DOF_ROWS * vi + ARMATURE, w]
+        inverse_D = U.dtype(1.0) / (joint_component(kind, U) + armature)
+        u = force[vi, w] - joint_component(kind, handed)
         scratch[row + BIAS, w] = u
         scratch[row + INVERSE_D, w] = inverse_D
         store(scratch, row + COLUMN, w, U)
-        if topology.parent[i] >= 0:
-            n = angular(U)
-            f = linear(U)
-            f_D = inverse_D * f
+        n = angular(U)
+        f = linear(U)
+        handed = handed + (u * inverse_D) * U
+        T = T - symmetric_outer(f, inverse_D * f)
+        if kind == REVOLUTE and armature == U.dtype(0.0):
+            # no inertia is left about the joint's axis: two rows of J and H suffice
+            x = inverse_D * n[0]
+            y = inverse_D * n[1]
+            xx = J[0] - x * n[0]
+            xy = J[1] - x * n[1]
+            yy = J[3] - y * n[1]
+            h_x = wp.vector(H[0, 0], H[0, 1], H[0, 2]) - x * f
+            h_y = wp.vector(H[1, 0], H[1, 1], H[1, 2]) - y * f
+            if moves:
+                turned = symmetric_times(T, linear(c)) + c[0] * h_x + c[1] * h_y
+                handed = handed + wp.vector(
+                    xx * c[0] + xy * c[1] + h_x[0] * c[3] + h_x[1] * c[4],
+                    xy * c[0] + yy * c[1] + h_y[0] * c[3] + h_y[1] * c[4],
+                    c[2], turned[0], turned[1], turned[2],
+                )  # fmt: skip
+            e_x = wp.vector(R[0, 0], R[1, 0], R[2, 0])
+            e_y = wp.vector(R[0, 1], R[1, 1], R[2, 1])
+            H = wp.outer(e_x, R * h_x) + wp.outer(e_y, R * h_y)
+            J = symmetric_outer(e_x, xx * e_x + xy * e_y) + symmetric_outer(e_y, xy * e_x + yy * e_y)
+        else:
             J = J - symmetric_outer(n, inverse_D * n)
-            H = H - wp.outer(n, f_D)
-            T = T - symmetric_outer(f, f_D)
+            H = H - wp.outer(n, inverse_D * f)
+            if moves:
+                handed = handed + articulated_times(J, H, T, c)
+            J = rotate_symmetric(R, J)
+            H = R * H * wp.transpose(R)
     else:
         # these joints need their whole inertia again on the last sweep
         store(scratch, row + ROTATIONAL, w, J)
         store33(scratch, row + COUPLING, w, H)
         store(scratch, row + TRANSLATIONAL, w, T)
         if kind == BALL:
-            u3 = load3(force, vi, w) - angular(bias)
+            u3 = load3(force, vi, w) - angular(handed)
             store(scratch, row + BIAS, w, u3)
             response = ball_response(J, dofs, vi, w)
-            x = response * (u3 + angular(bias) - angular(handed))
-            handed = handed + spatial(symmetric_times(J, x), x * H)
+            x3 = response * u3
+            handed = handed + spatial(symmetric_times(J, x3), x3 * H)
             square = full_symmetric(J)
             JD = square * response
             T = T - upper_triangle(wp.transpose(H) * response * H)
             H = H - JD * H
             J = J - upper_triangle(JD * square)
+            if moves:
+                handed = handed + articulated_times(J, H, T, c)
+            J = rotate_symmetric(R, J)
+            H = R * H * wp.transpose(R)
         else:
             u6 = load6(force, vi, w)
-            store(scratch, row + BIAS, w, u6 - bias)
+            store(scratch, row + BIAS, w, u6 - handed)
             handed = u6
-    if topology.parent[i] >= 0:
-        R = load33(scratch, row + POSE, w)
-        p = load3(scratch, row + POSE + 9, w)
-        accumulate(scratch, topology.parent[i] * ROWS + BIAS, w, force_to_parent(R, p, handed))
-        if kind > BALL:
             J = J - J
             H = H - H
             T = T - T
-        add_inertia_to_parent(topology, i, R, p, J, H, T, inertias, w, scratch)
+    if topology.parent[i] >= 0:
+        p = load3(scratch, row + POSE + 9, w)
+        accumulate(scratch, topology.parent[i] * ROWS + BIAS, w, force_to_parent(R, p, handed))
+        add_inertia_to_parent(topology, i, p, J, H, rotate_symmetric(R, T), inertias, w, scratch)
 
 
 @wp.func
