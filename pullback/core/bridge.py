@@ -19,8 +19,9 @@ import torch
 import warp as wp
 from torch.autograd import forward_ad
 
-from pullback.core.errors import PullbackError, SecondDerivativeError
-from pullback.core.launch import ABSENT, Launcher, Strided, compile_ahead, shards_for
+from pullback.core.errors import PullbackError
+from pullback.core.functions import Recorded, Run, Transformed
+from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, shards_for
 
 Tensor = torch.Tensor
 
@@ -85,31 +86,49 @@ class Program:
         self.first_plain = len(self.rows) - operator.plain_outputs
         self._constants = constants
         self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
+        self._last = threading.local()
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:
         """Return the only output (B, rows), differentiable in every input."""
         return self.outputs(*inputs)[0]  # pyright: ignore[reportReturnType]
 
-    def outputs(self, *inputs: Tensor | None) -> tuple[Any, ...]:
+    def outputs(self, *inputs: Tensor | None, run: Run | None = None) -> tuple[Any, ...]:
         """Return all outputs (B, rows), differentiable in every input; the first input cannot be None."""
         # torch's way through transforms, and to an error in forward mode, costs 30 µs a call: taken where it is needed
         if _in_transform() or forward_ad._current_level >= 0:
-            return _Transformed.apply(self, *inputs)
+            return Transformed.apply(self, *inputs)
+        run = run or self.run
         if torch.is_grad_enabled():
             for x in inputs:
                 if x is not None and x.requires_grad:
-                    return _Forward.apply(self, *inputs)  # pyright: ignore[reportAttributeAccessIssue]
-        return self.run(inputs)
+                    plain: list[Any] = []
+                    return *Recorded.apply(self, run, plain, *inputs), *plain  # pyright: ignore[reportAttributeAccessIssue]
+        return run(inputs)
 
     def run(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel."""
+        outputs = (self.repeat(inputs) or self._run)(inputs)
+        if self.operator.checked and not self._shows_finite(inputs[0], outputs):
+            self._refuse(inputs, outputs[0])
+        return outputs
+
+    def _shows_finite(self, reference: Tensor | None, outputs: tuple[Any, ...]) -> bool:
+        """Tell whether the outputs, and coordinates that do not show in them, are finite."""
+        return are_finite(*outputs) and (self.operator.shows_q or reference is None or are_finite(reference))
+
+    def repeat(self, inputs: Sequence[Tensor | None]) -> Run | None:
+        """Return a quick way to do again what this thread did last, if these inputs are of the same kind."""
+        repeat: _Repeat | None = getattr(self._last, "launch", None)
+        return repeat if repeat is not None and repeat.fits(inputs) else None
+
+    def _run(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         launch = _Launch(inputs)
         first, *others = self.rows
         outputs: tuple[Any, ...] = (launch.output(first), *[launch.output(r) if r else launch.absent() for r in others])
-        launch(self.launchers(launch.reference)[0], self.scratch)
-        operator = self.operator
-        if operator.checked and not (are_finite(*outputs) and (operator.shows_q or are_finite(launch.reference))):
-            self._refuse(inputs, outputs[0])
+        launcher = self.launchers(launch.reference)[0]
+        launch(launcher, self.scratch)
+        if launch.can_be_repeated(inputs):
+            self._last.launch = _Repeat(launch, launcher, inputs, outputs)
         return outputs
 
     def run_vjp(
@@ -281,6 +300,11 @@ class _Launch:
                     self.kept.append(self.output(rows))
         launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
+    def can_be_repeated(self, inputs: Sequence[Tensor | None]) -> bool:
+        """Tell whether it was a launch on one CPU thread, however many there are, from inputs as they stand."""
+        few = 0 < self.worlds <= WORLDS_PER_SHARD
+        return self.on_cpu and few and all(x is None or x.is_contiguous() for x in inputs)
+
     def _append_scratch(self, scratch: Sequence[int]) -> None:
         """Append scratch on a CPU, from a buffer that a thread keeps for its next launch unless it is large."""
         element, shards = self.element, self.shards
@@ -291,7 +315,7 @@ class _Launch:
             buffer = (size, x.data_ptr(), x)
             if size <= KEPT_SCRATCH:
                 _SCRATCH.buffer = buffer
-            self.kept.append(x)
+        self.kept.append(buffer[2])
         address = buffer[1]
         for rows in scratch:
             if rows == 0:
@@ -309,139 +333,47 @@ class _Launch:
         return x
 
 
+class _Repeat:
+    """A launch on one CPU thread, done again for tensors of the same shapes: nothing but addresses changes."""
+
+    def __init__(
+        self, launch: _Launch, launcher: Launcher, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None]
+    ) -> None:
+        self.kept = launch.kept
+        self.dtype = launch.dtype
+        self.shapes = [None if x is None else x.shape for x in inputs]
+        self.like = [None if x is None else torch.empty_like(x) for x in outputs]
+        self.launch, self.addresses, places = launcher.repeat()
+        self.inputs_at, self.outputs_at = places[: len(inputs)], places[len(inputs) : len(inputs) + len(outputs)]
+
+    def fits(self, inputs: Sequence[Tensor | None]) -> bool:
+        """Tell whether these inputs are laid out like those of the first time."""
+        dtype = self.dtype
+        for x, shape in zip(inputs, self.shapes):
+            if x is None or shape is None:
+                if x is not shape:
+                    return False
+            elif x.shape != shape or x.dtype is not dtype or not x.is_cpu or not x.is_contiguous():
+                return False
+        return True
+
+    def __call__(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        """Return new outputs."""
+        addresses = self.addresses
+        for place, x in zip(self.inputs_at, inputs):
+            if x is not None:
+                addresses[place] = x.data_ptr()
+        outputs: list[Tensor | None] = []
+        for place, x in zip(self.outputs_at, self.like):
+            if x is not None:
+                # quicker than `torch.empty` by 2 µs
+                x = torch.empty_like(x)
+                addresses[place] = x.data_ptr()
+            outputs.append(x)
+        self.launch()
+        return tuple(outputs)
+
+
 @cache
 def _warp_stream(cuda_stream: int, device: str) -> Any:
     return wp.Stream(device, cuda_stream=cuda_stream)
-
-
-class _Forward(torch.autograd.function._SingleLevelFunction):
-    """The function outside of transforms: `torch.autograd.Function.apply` looks for them and costs 10 µs."""
-
-    @staticmethod
-    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
-        outputs = program.run(inputs)
-        _keep(ctx, program, inputs, outputs)
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        return _Transformed.backward(ctx, *adj_outputs)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        _refuse_forward_mode(ctx)
-
-
-def _keep(ctx: Any, program: Program, inputs: Sequence[Tensor | None], outputs: tuple[Any, ...]) -> None:
-    """Keep what the vjp reads."""
-    ctx.program = program
-    ctx.set_materialize_grads(False)
-    if program.operator.plain_outputs:
-        ctx.mark_non_differentiable(*outputs[program.first_plain :])
-    ctx.save_for_backward(*outputs[: program.read_outputs], *inputs)
-
-
-class _Transformed(torch.autograd.Function):
-    """The same, in the form that vmap, jacrev and their nestings need."""
-
-    @staticmethod
-    def forward(program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
-        return program.run(inputs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        _keep(ctx, inputs[0], inputs[1:], output)
-
-    @staticmethod
-    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        count = ctx.program.read_outputs
-        saved = ctx.saved_tensors
-        outputs, inputs = saved[:count], saved[count:]
-        wanted = ctx.needs_input_grad[1:]
-        if all(x is None for x in adj_outputs):
-            return (None,) * (1 + len(wanted))
-        if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-            found = _Vjp.apply(ctx.program, wanted, *adj_outputs, *outputs, *inputs)
-        else:
-            found = ctx.program.run_vjp(wanted, adj_outputs, outputs, inputs)
-        cotangents = iter(found)
-        return None, *(next(cotangents) if want else None for want in wanted)
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        _refuse_forward_mode(ctx)
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None
-    ) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
-        folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
-        outputs = program.outputs(*folded)
-        unfolded = tuple(None if x is None else x.reshape(info.batch_size, worlds, -1) for x in outputs)
-        return unfolded, tuple(None if x is None else 0 for x in outputs)
-
-
-def _refuse_forward_mode(ctx: Any) -> None:
-    raise PullbackError(
-        f"{ctx.program.operator.name} has no forward mode (jacfwd, hessian, dual numbers); use backward, grad or "
-        f"jacrev, once: there are first derivatives only"
-    )
-
-
-class _Vjp(torch.autograd.Function):
-    @staticmethod
-    def forward(program: Program, wanted: tuple[bool, ...], *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        n, read = len(program.rows), len(program.rows) + program.read_outputs
-        return program.run_vjp(wanted, tensors[:n], tensors[n:read], tensors[read:])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.program = inputs[0]
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        _refuse_forward_mode(ctx)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise SecondDerivativeError(
-            f"{ctx.program.operator.name} has a first derivative only, and a second one was asked for "
-            f"(create_graph=True, hessian or a nested grad); differentiate once, or take differences of gradients"
-        )
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        program: Program,
-        wanted: tuple[bool, ...],
-        *tensors: Tensor | None,
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        # worlds that share an input would add up over the mapped dimension too, so every world gets its own
-        folded, worlds = _fold(info.batch_size, in_dims[2:], tensors, expand=True)
-        cotangents = _Vjp.apply(program, wanted, *folded)
-        n = len(program.rows) + program.read_outputs
-        shapes = [
-            x.shape[0] if d is None else x.movedim(d, 0).shape[1]
-            for x, d, want in zip(tensors[n:], in_dims[2 + n :], wanted)
-            if want and x is not None
-        ]
-        unfolded = [c.reshape(info.batch_size, worlds, -1) for c in cotangents]
-        reduced = tuple(c if n == worlds else c.sum(1, keepdim=True) for c, n in zip(unfolded, shapes))
-        return reduced, (0,) * len(reduced)
-
-
-def _fold(
-    size: int, dims: tuple[int | None, ...], tensors: Sequence[Tensor | None], *, expand: bool
-) -> tuple[list[Tensor | None], int]:
-    """Fold a mapped dimension of `size` into the worlds: (V, B, n) becomes (V B, n); return also B."""
-    moved = [x if x is None or d is None else x.movedim(d, 0) for x, d in zip(tensors, dims)]
-    worlds = max(x.shape[-2] for x in moved if x is not None)
-    folded: list[Tensor | None] = []
-    for x, d in zip(moved, dims):
-        shared = x is not None and d is None and x.shape[0] == 1 and not expand
-        if x is None or shared:
-            folded.append(x)
-        else:
-            folded.append(x.expand(size, worlds, x.shape[-1]).reshape(size * worlds, x.shape[-1]))
-    return folded, worlds

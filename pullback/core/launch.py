@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import Structure, byref, memset, sizeof
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import warp as wp
@@ -135,6 +135,10 @@ class Launcher:
             recorded.launch = _Recorded(self, len(arrays), count)
         recorded.launch(arrays, shard, first, count, stream)
 
+    def repeat(self) -> tuple[Callable[[], Any], memoryview, list[int]]:
+        """Return this thread's last launch on a CPU as a call of its own, and where in what words its addresses are."""
+        return self._recorded.launch.copy()
+
 
 def compile_ahead(*launchers: Launcher) -> None:
     """Start to compile and load kernels, side by side; whoever launches one of them first waits for it."""
@@ -171,7 +175,7 @@ class _Recorded:
             # a CPU kernel takes all arguments as one struct
             fields = [(f"argument{k}", type(argument)) for k, argument in enumerate(command.params[1:])]
             packet = type("Packet", (Structure,), {"_fields_": fields})
-            self.packet = packet(command.params[1])
+            self.packet: Any = packet(command.params[1])
             self.places = [(self.packet, getattr(packet, name).offset) for name, _ in fields[1:]]
         else:
             # absent arrays share one argument: give each its own
@@ -195,6 +199,13 @@ class _Recorded:
             self.run(*self.arguments)
         else:
             self.command.launch(stream)
+
+    def copy(self) -> tuple[Callable[[], Any], memoryview, list[int]]:
+        """Return the launch with arguments of its own, its arguments as words, and which of them are addresses."""
+        packet = type(self.packet).from_buffer_copy(self.packet)
+        bounds = type(self.command.bounds).from_buffer_copy(self.command.bounds)
+        words = memoryview(packet).cast("B").cast("Q")
+        return partial(self.run, byref(bounds), byref(packet)), words, [offset // 8 for _, offset in self.places]
 
     def _set_count(self, count: int) -> None:
         self.command.set_dim(count)

@@ -150,8 +150,14 @@ class Sim:
 
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
-        inputs = self._check_inputs(state, u)
-        q, qd, impulses, status = self._programs.step().outputs(*inputs)
+        program = self._programs.step()
+        run = None
+        if u is not None and isinstance(state, State):
+            inputs = (state.q, state.qd, state.impulses, u, self.parameters.packed())
+            run = program.repeat(inputs)
+        if run is None:
+            inputs = self._check_inputs(state, u)
+        q, qd, impulses, status = program.outputs(*inputs, run=run)
         # an input that is not finite shows in the status, which is quicker to look at
         if can_look_at(status) and _any_lost(status):
             _refuse_not_finite(inputs)
