@@ -47,7 +47,7 @@ def side(step: Step, cases: list[Case], g: Array) -> Side:
                 unknown(row, np.ones(1), np.ones(1))
         elif case == "slides":
             e = np.zeros(2)
-            if np.linalg.norm(lam_t) > 0 or np.linalg.norm(r_t) > 0:
+            if np.linalg.norm(lam_t) > 0 or np.linalg.norm(r_t) > 1e-12:
                 e = lam_t / np.linalg.norm(lam_t) if np.linalg.norm(lam_t) > 0 else -r_t / np.linalg.norm(r_t)
             unknown(n, np.array([1.0, *(mu[c] * e)]), np.ones(1))
             if mu[c] * lam[n] > 0:
