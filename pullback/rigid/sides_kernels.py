@@ -1,12 +1,11 @@
 """Which side of its kinks a step is differentiated on, tried one after the other (docs/derivations/kinks.md, 4).
 
-With n tied rows the solver's adjoint is asked 2 n + 3 times, once for n = 0, three times for n = 1:
+There are two ways, one from all tied rows let go, one from all of them held. Each turns over the rows, one after the
+other, and keeps what is better, until a turn changes nothing. An attempt, of n rows, is one of the solver's adjoint:
 
-    0             all let go
-    1 to n        one more is held, and stays so if that is better
-    n + 1         all held
-    n + 2 to 2n+1 one more is let go, and stays so if that is better
-    the last      the sides chosen: of the two ways the one with the longer gradient
+    0, n + 1      the start of a way
+    k, n + 1 + k  row k is put onto its other side
+    2 (n + 1)     the sides chosen: those of the way with the longer gradient
 """
 
 from typing import Any
@@ -29,6 +28,8 @@ from pullback.rigid.solvers.kink_kernels import (
 )
 from pullback.spatial.arrays import rows_from
 
+MOST_TURNS = wp.constant(4)
+
 
 @wp.func
 def find_kinks(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
@@ -47,20 +48,12 @@ def find_kinks(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any
 
 
 @wp.func
-def count_attempts(ties: int):
-    """Return how often the solver's adjoint is asked."""
-    attempts = 2 * ties + 3
-    if ties < 2:
-        attempts = 2 * ties + 1
-    return attempts
-
-
-@wp.func
 def choose_sides(m: int, attempt: int, ties: int, w: int, work: wp.array2d(dtype=Any)):
     """Write which tied rows an attempt holds."""
     lengths = LENGTHS * m
     k = attempt % (ties + 1)
-    if attempt == count_attempts(ties) - 1:
+    way = attempt // (ties + 1)
+    if way == 2:
         best = wp.vector(work[lengths, w], work[lengths + 1, w])
         first = wp.vector(work[lengths + 2, w], work[lengths + 3, w])
         if ties > 1 and not is_better(False, best, first):
@@ -71,9 +64,10 @@ def choose_sides(m: int, attempt: int, ties: int, w: int, work: wp.array2d(dtype
     else:
         for j in range(ties):
             work[FIRST * m + j, w] = work[HELD * m + j, w]
-            work[HELD * m + j, w] = work.dtype(wp.min(attempt, 1))
+            work[HELD * m + j, w] = work.dtype(way)
         for j in range(2):
             work[lengths + 2 + j, w] = work[lengths + j, w]
+            work[lengths + 4 + j, w] = work.dtype(0.0)
 
 
 @wp.func
@@ -102,17 +96,33 @@ def take_sides(job: Job, nc: int, ns: int, attempt: int, ties: int, w: int, scra
 
 
 @wp.func
-def note_bends(job: Job, nc: int, m: int, ties: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write of all rows that are held whether their kinks are convex."""
+def note_bend(job: Job, nc: int, m: int, k: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write of a tied row that is held whether its kink is convex."""
     place = job.scratch
     work = rows_from(scratch, place.sides)
-    for k in range(ties):
-        if work[HELD * m + k, w] != scratch.dtype(0.0):
-            convex = is_convex(
-                nc, int(work[TIES * m + k, w]), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w,
-                work, rows_from(scratch, place.multiplier),
-            )  # fmt: skip
-            work[CONVEX * m + k, w] = wp.where(convex, scratch.dtype(1.0), scratch.dtype(0.0))
+    if work[HELD * m + k, w] != scratch.dtype(0.0):
+        convex = is_convex(
+            nc, int(work[TIES * m + k, w]), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, work,
+            rows_from(scratch, place.multiplier),
+        )  # fmt: skip
+        work[CONVEX * m + k, w] = wp.where(convex, scratch.dtype(1.0), scratch.dtype(0.0))
+
+
+@wp.func
+def next_attempt(attempt: int, ties: int, kept: bool, w: int, turns: wp.array2d(dtype=Any)):
+    """Return the attempt after this one. A turn that changed something is followed by another, up to a few."""
+    following = attempt + 1
+    k = attempt % (ties + 1)
+    if kept and k > 0:
+        turns[1, w] = turns.dtype(1.0)
+    if k == ties:
+        if ties == 1:
+            following = 2 * (ties + 1)
+        elif turns[1, w] != turns.dtype(0.0) and turns[0, w] < turns.dtype(MOST_TURNS - 1):
+            following = attempt + 1 - ties
+        turns[0, w] = turns[0, w] + turns.dtype(1.0)
+        turns[1, w] = turns.dtype(0.0)
+    return following
 
 
 @wp.func
@@ -120,7 +130,7 @@ def judge_sides(
     job: Job, nc: int, ns: int, attempt: int, ties: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
     w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Keep the sides of an attempt, by what its multipliers and its gradient say, or undo them."""
+    """Keep the sides of an attempt, by what its multipliers and its gradient say, or undo them; return the next one."""
     place = job.scratch
     m = 3 * nc + ns
     work = rows_from(scratch, place.sides)
@@ -131,17 +141,17 @@ def judge_sides(
         rows_from(parameters, job.parameters.actuators), rows_from(scratch, place.gamma), rows_from(scratch, place.nu),
         w,
     )  # fmt: skip
-    # a multiplier tells on the side that holds: of the first way this attempt's, of the second that of the last kept
-    if attempt <= ties:
-        note_bends(job, nc, m, ties, w, scratch)
     kept = bool(True)
     if k > 0:
+        # on the side that lets go, what the multiplier said before on the one that holds
+        note_bend(job, nc, m, k - 1, w, scratch)
         best = wp.vector(work[lengths, w], work[lengths + 1, w])
         kept = is_better(work[CONVEX * m + k - 1, w] != scratch.dtype(0.0), length, best)
     if kept:
         for j in range(2):
             work[lengths + j, w] = length[j]
-        if attempt > ties:
-            note_bends(job, nc, m, ties, w, scratch)
+        for j in range(ties):
+            note_bend(job, nc, m, j, w, scratch)
     else:
         work[HELD * m + k - 1, w] = scratch.dtype(1.0) - work[HELD * m + k - 1, w]
+    return next_attempt(attempt, ties, kept, w, rows_from(work, LENGTHS * m + 4))

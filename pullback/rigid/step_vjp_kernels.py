@@ -57,7 +57,7 @@ from pullback.rigid.jacobian_kernels import (
 )
 from pullback.rigid.problem_kernels import Job, add_all_rows, rows_of
 from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
-from pullback.rigid.sides_kernels import count_attempts, find_kinks, judge_sides, take_sides
+from pullback.rigid.sides_kernels import find_kinks, judge_sides, take_sides
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
 from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
 from pullback.rigid.step_kernels import impact_shift
@@ -273,11 +273,13 @@ def step_vjp(
     unrolled = job.settings.unrolled == 1 or sweeps < 0
     ties = int(0)
     cases = int(place.lam)
+    attempt = int(2)
     if job.settings.kinks == 1 and not unrolled:
         ties = find_kinks(job, nc, ns, w, scratch)
         if ties > 0:
             cases = place.sides
-    for attempt in range(count_attempts(ties)):
+            attempt = 0
+    while attempt <= 2 * (ties + 1):
         if ties > 0:
             take_sides(job, nc, ns, attempt, ties, w, scratch)
         solver_vjp(job, nc, ns, sweeps, unrolled, cases, w, scratch)
@@ -288,7 +290,9 @@ def step_vjp(
             nu[v, w] = gamma[v, w]
         solve_factor(scene, L, w, nu)
         if ties > 0:
-            judge_sides(job, nc, ns, attempt, ties, u, parameters, w, scratch)
+            attempt = judge_sides(job, nc, ns, attempt, ties, u, parameters, w, scratch)
+        else:
+            attempt += 1
     for r in range(job.nimpulse):
         scratch[place.adj_impulses + r, w] = zero
     if unrolled and started_warm(job, w, scratch):

@@ -14,7 +14,7 @@ from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, Tree
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
 from pullback.rigid.solvers.kink_kernels import find_ties, hold, is_convex, let_go
-from tests.reference.kinks import Case, Step, side
+from tests.reference.kinks import Case, Step, choose, control_gradient, side
 from tests.reference.kinks import is_convex as reference_convex
 
 F64 = torch.float64
@@ -253,6 +253,41 @@ def test_a_push_of_many_steps(name):
     found = [loss_and_gradient(sim, [force], dof, -1.0, 20)[1][0] for sim in (plain, downhill)]
     assert found[1] == pytest.approx(above, rel=1e-4)
     assert found[0] == (0.0 if "ball" in name else pytest.approx(above, rel=1e-4))
+
+
+def test_several_ties_as_the_reference_chooses():
+    # three carriages around a ball, and a second ball behind it, all just touching and without weight
+    generator = np.random.default_rng(5)
+    towards, axes = (np.eye(3) + 0.3 * generator.standard_normal((3, 3)) for _ in range(2))
+    towards, axes = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (towards, axes))
+    behind = np.full(3, -(3.0**-0.5))
+
+    def add(world: pb.World) -> None:
+        world.gravity = (0.0, 0.0, 0.0)
+        for place, axis in zip((RADIUS + BALL) * towards, axes):
+            world.add(slider(axis=axis), position=place, friction=0.0, actuators=pb.Torque())
+        for name, place in (("ball", (0.0, 0.0, 0.0)), ("second", 2 * BALL * behind)):
+            world.add_sphere(name, radius=BALL, mass=0.5, position=place, friction=0.0)
+
+    # velocities: three carriages, then each ball along and across
+    J = np.zeros((12, 9))
+    for c in range(3):
+        J[3 * c, c], J[3 * c, 3:6] = towards[c] @ axes[c], -towards[c]
+    J[9, 3:6], J[9, 6:9] = -behind, behind
+    step = Step(np.diag([1.0] * 3 + [0.5] * 6), J, np.zeros(4), np.zeros(12), np.zeros(9))
+    B = np.eye(9)[:, :3]
+    sim = compiled(add, "downhill")
+    start, chosen = sim.initial_state(), set()
+    assert len(sim.contacts(start)[0]) == 4
+    for _ in range(30):
+        g = generator.standard_normal(9)
+        cases, expected = choose(step, ["open"] * 4, [0, 1, 2, 3], g, B)
+        u = torch.zeros(1, 3, dtype=F64, requires_grad=True)
+        after = sim.step(start, u).qd[0][[0, 1, 2, 6, 7, 8, 12, 13, 14]]
+        (found,) = torch.autograd.grad(after @ torch.from_numpy(g), u)
+        np.testing.assert_allclose(found[0], DT * control_gradient(step, B, expected), rtol=1e-4, atol=1e-7)
+        chosen.add(tuple(cases))
+    assert len(chosen) > 5
 
 
 def test_friction_is_left_out_where_it_has_no_direction():

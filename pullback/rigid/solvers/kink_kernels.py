@@ -17,7 +17,7 @@ from pullback.rigid.solvers.rows_kernels import dot_rows
 
 # runs of m rows of work: the impulses that cases are read off, the rows that are tied, and for each of these whether it
 # is held, whether the first way held it, and whether its kink is convex; then the lengths of the best gradient, of this
-# way and of the first
+# way and of the first; then the number of turns, and whether this one changed something
 TIES = wp.constant(1)
 HELD = wp.constant(2)
 FIRST = wp.constant(3)
@@ -27,7 +27,7 @@ LENGTHS = wp.constant(5)
 
 def side_rows(m: int) -> int:
     """Return the rows of work that the choice of sides needs for m rows."""
-    return int(LENGTHS) * m + 4
+    return int(LENGTHS) * m + 6
 
 
 @wp.func
