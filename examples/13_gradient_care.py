@@ -1,11 +1,15 @@
-"""Push a ball that nothing touches yet, where the gradient is zero, by the average gradient of perturbed worlds.
+"""Push a ball where the gradient is zero: by the average gradient of perturbed worlds, or by the other side of a kink.
 
 A carriage with one motor stands 10 cm before the ball. The loss sees the ball only, and a small change of the motor's
 targets does not reach it. Among worlds with some noise on the targets there are a few where the ball is pushed.
+
+A carriage that leans on the ball without force stands on a kink: forwards the ball moves, backwards it does not. The
+plain gradient is that of backwards, zero. `kinks="downhill"` takes the side on which the loss falls.
 """
 
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -17,24 +21,29 @@ CARRIAGE = """
   <link name="rail"/>
   <link name="slider">
     <inertial><mass value="1"/><inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial>
-    <collision><geometry><sphere radius="0.05"/></geometry></collision>
+    <collision><geometry><sphere radius="0.0625"/></geometry></collision>
   </link>
   <joint name="x" type="prismatic"><parent link="rail"/><child link="slider"/><axis xyz="1 0 0"/>
     <limit lower="-2" upper="2" effort="50" velocity="10"/></joint>
 </robot>
 """
+# no rounding in sums of these: what is to touch exactly does
+CARRIAGE_RADIUS, BALL_RADIUS = 0.0625, 0.125
 DT, STEPS, KNOTS = 5e-3, 100, 3
 GOAL = 0.6
 
 
-def compile_world() -> pb.Sim:
-    """Return a carriage at x = 0, and a ball at x = 0.25 of which it is 0.1 away."""
+def compile_world(gap: float, kinks: Literal["computed", "downhill"] = "computed") -> pb.Sim:
+    """Return a carriage at x = 0, and a ball `gap` away from it."""
     file = Path(tempfile.mkdtemp()) / "carriage.urdf"
     file.write_text(CARRIAGE)
-    world = pb.World()
+    x = CARRIAGE_RADIUS + BALL_RADIUS + gap
+    world = pb.World(contact=pb.PGS(kinks=kinks))
     world.add_ground(friction=0.5)
-    world.add(pb.load(file), position=(0.0, 0.0, 0.1), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0))
-    world.add_sphere("ball", radius=0.1, mass=0.5, position=(0.25, 0.0, 0.1), friction=0.5)
+    world.add(
+        pb.load(file), position=(0.0, 0.0, BALL_RADIUS), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0)
+    )
+    world.add_sphere("ball", radius=BALL_RADIUS, mass=0.5, position=(x, 0.0, BALL_RADIUS), friction=0.5)
     return world.compile(dt=DT, dtype=torch.float64)
 
 
@@ -67,12 +76,15 @@ def learn(sim: pb.Sim, smooth: Smoothing | None, epochs: int) -> tuple[float, fl
 
 
 def main(epochs: int = 80) -> dict[str, float]:
-    """Return how far from the goal the ball ends, with the plain gradient and with each kind of smoothing."""
-    sim, distances = compile_world(), {}
-    for order in ("plain", "first", "zeroth", "mixed"):
-        smooth = None if order == "plain" else Smoothing(worlds=32, order=order, seed=0)
-        distances[order], first = learn(sim, smooth, epochs)
-        print(f"{order:6s}: first gradient {first:.4f} m, the ball ends {distances[order]:.4f} m from the goal")
+    """Return how far from the goal the ball ends, by where it starts and by the gradient."""
+    distances = {}
+    for gap, where in ((0.1, "away"), (0.0, "touched")):
+        for way in ("plain", "downhill", "first", "zeroth", "mixed") if gap else ("plain", "downhill", "mixed"):
+            sim = compile_world(gap, kinks="downhill" if way == "downhill" else "computed")
+            smooth = None if way in ("plain", "downhill") else Smoothing(worlds=32, order=way, seed=0)
+            distance, first = learn(sim, smooth, epochs)
+            print(f"{where:7s} {way:8s}: first gradient {first:.4f} m, the ball ends {distance:.4f} m from the goal")
+            distances[f"{where}, {way}"] = distance
     return distances
 
 
