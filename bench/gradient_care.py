@@ -1,7 +1,8 @@
 """Gradients where contacts begin and friction gives way, plain, downhill and smoothed: `python -m bench.gradient_care`.
 
 Losses of one number. A carriage pushes a ball that it does not touch at first, or just touches; a block is pulled that
-sticks at first. Writes the tables of docs/gradient_care.md to standard output, and its plot to docs/images/gradient_care.png.
+sticks at first. Writes the tables of docs/gradient_care.md to standard output, and its plot to
+docs/images/gradient_care.png.
 """
 
 from __future__ import annotations
