@@ -1,15 +1,12 @@
 """Push a ball where the gradient is zero: by the average gradient of perturbed worlds, or by the other side of a kink.
 
-A carriage with one motor stands 10 cm before the ball. The loss sees the ball only, and a small change of the motor's
-targets does not reach it. Among worlds with some noise on the targets there are a few where the ball is pushed.
-
-A carriage that leans on the ball without force stands on a kink: forwards the ball moves, backwards it does not. The
-plain gradient is that of backwards, zero. `kinks="downhill"` takes the side on which the loss falls.
+A carriage with a motor stands 10 cm before the ball. The loss sees the ball only, and a small change of the motor's
+targets does not reach it. Among worlds with some noise on the targets there are a few where the ball is pushed. If it
+leans on the ball without force, that is a kink: forwards the ball moves, backwards, the plain gradient, it does not.
 """
 
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -17,33 +14,24 @@ import pullback as pb
 from pullback.rigid.smoothing import Smoothing
 
 CARRIAGE = """
-<robot name="carriage">
-  <link name="rail"/>
-  <link name="slider">
+<robot name="carriage"><link name="rail"/><link name="slider">
     <inertial><mass value="1"/><inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial>
-    <collision><geometry><sphere radius="0.0625"/></geometry></collision>
-  </link>
+    <collision><geometry><sphere radius="0.0625"/></geometry></collision></link>
   <joint name="x" type="prismatic"><parent link="rail"/><child link="slider"/><axis xyz="1 0 0"/>
     <limit lower="-2" upper="2" effort="50" velocity="10"/></joint>
 </robot>
 """
-# no rounding in sums of these: what is to touch exactly does
-CARRIAGE_RADIUS, BALL_RADIUS = 0.0625, 0.125
-DT, STEPS, KNOTS = 5e-3, 100, 3
-GOAL = 0.6
+DT, STEPS, KNOTS, GOAL = 5e-3, 100, 3, 0.6
 
 
-def compile_world(gap: float, kinks: Literal["computed", "downhill"] = "computed") -> pb.Sim:
-    """Return a carriage at x = 0, and a ball `gap` away from it."""
+def compile_world(gap: float, contact: pb.PGS) -> pb.Sim:
+    """Return a carriage at x = 0, and a ball `gap` away from it; sizes in binary, so that 0 is 0."""
     file = Path(tempfile.mkdtemp()) / "carriage.urdf"
     file.write_text(CARRIAGE)
-    x = CARRIAGE_RADIUS + BALL_RADIUS + gap
-    world = pb.World(contact=pb.PGS(kinks=kinks))
+    world = pb.World(contact=contact)
     world.add_ground(friction=0.5)
-    world.add(
-        pb.load(file), position=(0.0, 0.0, BALL_RADIUS), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0)
-    )
-    world.add_sphere("ball", radius=BALL_RADIUS, mass=0.5, position=(x, 0.0, BALL_RADIUS), friction=0.5)
+    world.add(pb.load(file), position=(0.0, 0.0, 0.125), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0))
+    world.add_sphere("ball", radius=0.125, mass=0.5, position=(0.1875 + gap, 0.0, 0.125), friction=0.5)
     return world.compile(dt=DT, dtype=torch.float64)
 
 
@@ -80,7 +68,7 @@ def main(epochs: int = 80) -> dict[str, float]:
     distances = {}
     for gap, where in ((0.1, "away"), (0.0, "touched")):
         for way in ("plain", "downhill", "first", "zeroth", "mixed") if gap else ("plain", "downhill", "mixed"):
-            sim = compile_world(gap, kinks="downhill" if way == "downhill" else "computed")
+            sim = compile_world(gap, pb.PGS(kinks="downhill" if way == "downhill" else "computed"))
             smooth = None if way in ("plain", "downhill") else Smoothing(worlds=32, order=way, seed=0)
             distance, first = learn(sim, smooth, epochs)
             print(f"{where:7s} {way:8s}: first gradient {first:.4f} m, the ball ends {distance:.4f} m from the goal")
