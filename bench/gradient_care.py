@@ -119,7 +119,7 @@ def show(
         ax.set(xlabel=what[1], ylabel=label)
     axes[0].set_title(what[0])
     axes[0].legend(fontsize=7)
-    axes[1].legend(fontsize=7, loc="upper center")
+    axes[1].legend(fontsize=7, loc="best")
 
 
 def table(losses: Losses, x: float, sigma: float, unit: str) -> None:
