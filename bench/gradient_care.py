@@ -1,7 +1,8 @@
-"""Gradients where contacts begin and friction gives way, plain and smoothed: `python -m bench.gradient_care`.
+"""Gradients where contacts begin and friction gives way, plain, downhill and smoothed: `python -m bench.gradient_care`.
 
-Two losses of one number. A carriage pushes a ball that it does not touch at first; a block is pulled that sticks at
-first. Writes the tables of docs/gradient_care.md to standard output, and its plot to docs/images/gradient_care.png.
+Losses of one number. A carriage pushes a ball that it does not touch at first, or just touches; a block is pulled that
+sticks at first. Writes the tables of docs/gradient_care.md to standard output, and its plot to
+docs/images/gradient_care.png.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ DT, STEPS, FRICTION = 5e-3, 100, 0.5
 RADIUS, BALL = 0.0625, 0.125
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "gradient_care.png"
 Losses = Callable[[torch.Tensor], torch.Tensor]
+Kinks = Literal["computed", "downhill"]
 
 
 def slider(*axes: tuple[float, float, float]) -> pb.RobotModel:
@@ -41,9 +44,9 @@ def slider(*axes: tuple[float, float, float]) -> pb.RobotModel:
     return pb.RobotModel(compile_tree(Tree("slider", links, joints, source="slider")))
 
 
-def ball(gap: float = 0.1, servo: bool = True) -> pb.Sim:
+def ball(gap: float = 0.1, servo: bool = True, kinks: Kinks = "computed") -> pb.Sim:
     """Return a carriage at x = 0 and a ball of 0.5 kg, `gap` away from it."""
-    world = pb.World()
+    world = pb.World(contact=pb.PGS(kinks=kinks))
     world.add_ground(friction=FRICTION)
     drive = pb.PositionServo(kp=100.0, kd=20.0) if servo else pb.Torque()
     world.add(slider((1.0, 0.0, 0.0)), position=(0, 0, BALL), friction=0.0, actuators=drive)
@@ -51,9 +54,9 @@ def ball(gap: float = 0.1, servo: bool = True) -> pb.Sim:
     return world.compile(dt=DT, dtype=F64)
 
 
-def block() -> pb.Sim:
+def block(kinks: Kinks = "computed") -> pb.Sim:
     """Return a block of 1 kg on the ground, friction 0.5, of which a force along x pulls one half."""
-    world = pb.World()
+    world = pb.World(contact=pb.PGS(kinks=kinks))
     world.add_ground(friction=FRICTION)
     drive = {"j1": pb.Torque()}
     world.add(
@@ -98,13 +101,16 @@ def plain(losses: Losses, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.detach().numpy(), x.grad[:, 0].numpy()
 
 
-def show(axes: np.ndarray, losses: Losses, points: np.ndarray, sigma: float, what: tuple[str, str, str]) -> None:
-    """Draw a loss and its gradients."""
+def show(
+    axes: np.ndarray, losses: Losses, downhill: Losses, points: np.ndarray, sigma: float, what: tuple[str, str, str]
+) -> None:
+    """Draw a loss and its gradients; the downhill one of the losses of worlds that choose it."""
     values, slopes = plain(losses, points)
     truth = np.array([smoothed(losses, x, sigma, Smoothing(512, seed=1)) for x in points])
     axes[0].plot(points, values, "k", label="loss")
     axes[0].plot(points, truth[:, 0], "C0", label=f"smoothed, σ = {sigma:g} {what[2]}")
     axes[1].plot(points, slopes, "k", label="plain gradient")
+    axes[1].plot(points, plain(downhill, points)[1], "C4+", markersize=7, label="downhill")
     axes[1].plot(points, truth[:, 1], "C0", label="of the smoothed loss (512 worlds)")
     for color, order in zip(("C2", "C1", "C3"), ORDERS):
         found = [smoothed(losses, x, sigma, Smoothing(32, order=order, seed=2))[1] for x in points]
@@ -113,7 +119,7 @@ def show(axes: np.ndarray, losses: Losses, points: np.ndarray, sigma: float, wha
         ax.set(xlabel=what[1], ylabel=label)
     axes[0].set_title(what[0])
     axes[0].legend(fontsize=7)
-    axes[1].legend(fontsize=7, loc="upper center")
+    axes[1].legend(fontsize=7, loc="best")
 
 
 def table(losses: Losses, x: float, sigma: float, unit: str) -> None:
@@ -131,22 +137,47 @@ def table(losses: Losses, x: float, sigma: float, unit: str) -> None:
         print(f"| {order} | {np.mean(found):.4f} | {np.std(found):.4f} | {share} |")
 
 
+def step_slope(sim: pb.Sim, force: float, dof: int, sign: float = 1.0) -> float:
+    """Return sign times the gradient of a dof's velocity after one step by the force, for a loss of that sign."""
+    u = torch.full((1, 1), force, dtype=F64, requires_grad=True)
+    (slope,) = torch.autograd.grad(sign * sim.step(sim.initial_state(), u).qd[0, dof], u)
+    return sign * slope.item()
+
+
 def sides() -> None:
     """Print the gradient of the velocity after one step by the force, on the kink and beside it."""
-    print("\n| kink | just below | on it | just above |\n|---|---|---|---|")
-    at_rest, stuck = ball(gap=0.0, servo=False), block()
+    print(
+        "\n| kink | just below | on it | just above | downhill, wants it faster | slower |\n|---|---|---|---|---|---|"
+    )
     # what the ground carries in the first step decides how much friction holds; it gives way by the softness of a row
+    stuck = block()
     load = stuck.contacts(stuck.initial_state())[0][0].force[2]
     limit = FRICTION * load * (1.0 + 0.5 * stuck.world.contact.cfm)
-    for name, sim, force in (("ball touched, at rest", at_rest, 0.0), ("block about to slide", stuck, limit)):
-        found = []
-        for offset in (-1e-4, 0.0, 1e-4):
-            u = torch.full((1, 1), force + offset, dtype=F64, requires_grad=True)
-            after = sim.step(sim.initial_state(), u).qd[0]
-            # the ball's velocity along x, or the block's
-            (slope,) = torch.autograd.grad(after[4] if sim is at_rest else after[1], u)
-            found.append(f"{slope.item():.6f}")
-        print(f"| {name}, force {force:.4f} N | {' | '.join(found)} |")
+    # the velocity of the ball along x, and that of the block
+    for name, force, dof, sim, downhill in (
+        ("ball touched, at rest", 0.0, 4, ball(0.0, False), ball(0.0, False, "downhill")),
+        ("block about to slide", limit, 1, stuck, block("downhill")),
+    ):
+        found = [step_slope(sim, force + offset, dof) for offset in (-1e-4, 0.0, 1e-4)]
+        found += [step_slope(downhill, force, dof, sign) for sign in (-1.0, 1.0)]
+        print(f"| {name}, force {force:.4f} N | {' | '.join(f'{slope:.6f}' for slope in found)} |")
+
+
+def ways() -> None:
+    """Print what each way makes of a ball that is away and one that is touched, the carriage at rest."""
+    print("\n| gradient [m²/m] | ball 0.1 m away | ball touched |\n|---|---|---|")
+    rows: dict[str, list[float]] = {"0.1 mm back": [], "0.1 mm forth": [], "plain": [], "downhill": [], "mixed": []}
+    for gap in (0.1, 0.0):
+        losses, downhill = pushing(ball(gap)), pushing(ball(gap, kinks="downhill"))
+        back, here, forth = plain(losses, np.array([-1e-4, 0.0, 1e-4]))[0]
+        rows["0.1 mm back"].append((here - back) / 1e-4)
+        rows["0.1 mm forth"].append((forth - here) / 1e-4)
+        rows["plain"].append(plain(losses, np.zeros(1))[1][0])
+        rows["downhill"].append(plain(downhill, np.zeros(1))[1][0])
+        smooth = Smoothing(32, order="mixed", seed=4)
+        rows["mixed"].append(float(np.mean([smoothed(losses, 0.0, 0.15, smooth)[1] for _ in range(100)])))
+    for name, (away, touched) in rows.items():
+        print(f"| {name} | {away:.4f} | {touched:.4f} |")
 
 
 def cost(losses: Losses) -> None:
@@ -180,11 +211,17 @@ def main() -> None:
     push, pull = pushing(ball()), pulling(block())
     table(push, 0.0, 0.15, "m")
     table(pull, 4.0, 1.0, "N")
+    ways()
     sides()
     cost(push)
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained")
-    show(axes[:, 0], push, np.linspace(-0.1, 0.8, 41), 0.15, ("push a ball", "end of the carriage's way [m]", "m"))
-    show(axes[:, 1], pull, np.linspace(2.0, 9.0, 41), 1.0, ("pull a block", "force [N]", "N"))
+    figure, axes = plt.subplots(2, 3, figsize=(14, 7), layout="constrained")
+    reach = np.linspace(-0.12, 0.8, 47)  # 0 among them
+    reach[np.abs(reach).argmin()] = 0.0
+    for column, gap, name in ((0, 0.1, "push a ball 0.1 m away"), (1, 0.0, "push a ball that is touched")):
+        downhill = pushing(ball(gap, kinks="downhill"))
+        show(axes[:, column], pushing(ball(gap)), downhill, reach, 0.15, (name, "end of the carriage's way [m]", "m"))
+    downhill = pulling(block("downhill"))
+    show(axes[:, 2], pull, downhill, np.linspace(2.0, 9.0, 41), 1.0, ("pull a block", "force [N]", "N"))
     PLOT.parent.mkdir(exist_ok=True)
     figure.savefig(PLOT, dpi=110)
     print(f"\nwrote {PLOT.name}")

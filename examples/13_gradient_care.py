@@ -1,7 +1,8 @@
-"""Push a ball that nothing touches yet, where the gradient is zero, by the average gradient of perturbed worlds.
+"""Push a ball where the gradient is zero: by the average gradient of perturbed worlds, or by the other side of a kink.
 
-A carriage with one motor stands 10 cm before the ball. The loss sees the ball only, and a small change of the motor's
-targets does not reach it. Among worlds with some noise on the targets there are a few where the ball is pushed.
+A carriage with a motor stands 10 cm before the ball. The loss sees the ball only, and a small change of the motor's
+targets does not reach it. Among worlds with some noise on the targets there are a few where the ball is pushed. If it
+leans on the ball without force, that is a kink: forwards the ball moves, backwards, the plain gradient, it does not.
 """
 
 import tempfile
@@ -13,28 +14,24 @@ import pullback as pb
 from pullback.rigid.smoothing import Smoothing
 
 CARRIAGE = """
-<robot name="carriage">
-  <link name="rail"/>
-  <link name="slider">
+<robot name="carriage"><link name="rail"/><link name="slider">
     <inertial><mass value="1"/><inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial>
-    <collision><geometry><sphere radius="0.05"/></geometry></collision>
-  </link>
+    <collision><geometry><sphere radius="0.0625"/></geometry></collision></link>
   <joint name="x" type="prismatic"><parent link="rail"/><child link="slider"/><axis xyz="1 0 0"/>
     <limit lower="-2" upper="2" effort="50" velocity="10"/></joint>
 </robot>
 """
-DT, STEPS, KNOTS = 5e-3, 100, 3
-GOAL = 0.6
+DT, STEPS, KNOTS, GOAL = 5e-3, 100, 3, 0.6
 
 
-def compile_world() -> pb.Sim:
-    """Return a carriage at x = 0, and a ball at x = 0.25 of which it is 0.1 away."""
+def compile_world(gap: float, contact: pb.PGS) -> pb.Sim:
+    """Return a carriage at x = 0, and a ball `gap` away from it; sizes in binary, so that 0 is 0."""
     file = Path(tempfile.mkdtemp()) / "carriage.urdf"
     file.write_text(CARRIAGE)
-    world = pb.World()
+    world = pb.World(contact=contact)
     world.add_ground(friction=0.5)
-    world.add(pb.load(file), position=(0.0, 0.0, 0.1), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0))
-    world.add_sphere("ball", radius=0.1, mass=0.5, position=(0.25, 0.0, 0.1), friction=0.5)
+    world.add(pb.load(file), position=(0.0, 0.0, 0.125), friction=0.0, actuators=pb.PositionServo(kp=100.0, kd=20.0))
+    world.add_sphere("ball", radius=0.125, mass=0.5, position=(0.1875 + gap, 0.0, 0.125), friction=0.5)
     return world.compile(dt=DT, dtype=torch.float64)
 
 
@@ -67,12 +64,15 @@ def learn(sim: pb.Sim, smooth: Smoothing | None, epochs: int) -> tuple[float, fl
 
 
 def main(epochs: int = 80) -> dict[str, float]:
-    """Return how far from the goal the ball ends, with the plain gradient and with each kind of smoothing."""
-    sim, distances = compile_world(), {}
-    for order in ("plain", "first", "zeroth", "mixed"):
-        smooth = None if order == "plain" else Smoothing(worlds=32, order=order, seed=0)
-        distances[order], first = learn(sim, smooth, epochs)
-        print(f"{order:6s}: first gradient {first:.4f} m, the ball ends {distances[order]:.4f} m from the goal")
+    """Return how far from the goal the ball ends, by where it starts and by the gradient."""
+    distances = {}
+    for gap, where in ((0.1, "away"), (0.0, "touched")):
+        for way in ("plain", "downhill", "first", "zeroth", "mixed") if gap else ("plain", "downhill", "mixed"):
+            sim = compile_world(gap, pb.PGS(kinks="downhill" if way == "downhill" else "computed"))
+            smooth = None if way in ("plain", "downhill") else Smoothing(worlds=32, order=way, seed=0)
+            distance, first = learn(sim, smooth, epochs)
+            print(f"{where:7s} {way:8s}: first gradient {first:.4f} m, the ball ends {distance:.4f} m from the goal")
+            distances[f"{where}, {way}"] = distance
     return distances
 
 

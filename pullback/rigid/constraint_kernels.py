@@ -61,6 +61,8 @@ class ContactSettings:
     cone: int
     unrolled: int
     exact: int
+    kinks: int  # 1: of a kink's two gradients the one that leads down
+    kink_width: wp.float64
 
 
 @wp.func

@@ -8,6 +8,8 @@ from typing import Literal
 from pullback.core.errors import PullbackError
 from pullback.rigid.values import check_value
 
+CHOICES = {"friction": ("cone", "pyramid"), "gradient": ("implicit", "unrolled"), "kinks": ("computed", "downhill")}
+
 
 @dataclass(frozen=True)
 class PGS:
@@ -21,6 +23,11 @@ class PGS:
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"
     """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
+    kinks: Literal["computed", "downhill"] = "computed"
+    """Where a contact, its friction or a joint limit stands between two cases: differentiate the case that was
+    computed, or the one in which the loss falls (docs/gradient_care.md). For implicit gradients."""
+    kink_width: float | None = None
+    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5."""
     warm_start: bool = False
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1
@@ -35,10 +42,12 @@ class PGS:
     def __post_init__(self) -> None:
         if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
             raise PullbackError(f"iterations is {self.iterations!r}; give a whole number from 1 on")
-        for name, choices in (("friction", ("cone", "pyramid")), ("gradient", ("implicit", "unrolled"))):
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
-        for name in ("tolerance", "cfm", "margin", "restitution_threshold"):
+        if self.kinks == "downhill" and self.gradient == "unrolled":
+            raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit'")
+        for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)
         check_value("erp", self.erp, least=0.0, most=1.0)

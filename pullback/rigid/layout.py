@@ -20,6 +20,7 @@ from pullback.rigid.scene import (
 )
 from pullback.rigid.solvers.exact_kernels import exact_rows
 from pullback.rigid.solvers.implicit_kernels import implicit_rows
+from pullback.rigid.solvers.kink_kernels import side_rows
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
 from pullback.robot.crba_kernels import VJP_ROWS as PRODUCT_ROWS
 from pullback.robot.rnea_kernels import VJP_ROWS
@@ -88,6 +89,7 @@ class ScratchRows:
     upper: int
     adj_lam: int
     multiplier: int
+    sides: int
     alpha: int
     kept_lam: int
     adj_mu: int
@@ -131,6 +133,7 @@ def scratch_rows(
     sweeps: int,
     newton: bool,
     exact: bool,
+    kinks: bool,
     hulls: bool,
     slots: int,
 ) -> tuple[Any, int, int]:
@@ -188,6 +191,7 @@ def scratch_rows(
         "adj_A": m * m,
         "adj_lam": m,
         "multiplier": m,
+        "sides": side_rows(m) if kinks else 0,
         "adj_mu": contacts,
         "adj_lower": scalars,
         "adj_upper": scalars,

@@ -50,6 +50,9 @@ LIMIT_MARGIN = 0.1
 TOLERANCE = {True: 1e-11, False: 1e-6}
 """The solver's tolerance [m/s, rad/s] in float64 and in float32."""
 
+KINK_WIDTH = {True: 1e-9, False: 1e-5}
+"""How close [m/s, rad/s] to a kink a row is on it, in float64 and in float32."""
+
 NEWTON_STEPS = 4
 """Newton's steps on the contact problem, at most, after sweeps that were used up."""
 
@@ -154,6 +157,7 @@ class WorldPrograms:
             sweeps=contact.iterations,
             newton=self._polishes,
             exact=self.exact,
+            kinks=contact.kinks == "downhill",
             hulls=arrays.geometry.has_hulls,
             slots=plan.slots,
         )
@@ -191,6 +195,8 @@ class WorldPrograms:
         settings.newton_steps = 1 if self.exact else NEWTON_STEPS if self._polishes else 0
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
+        settings.kinks = int(contact.kinks == "downhill")
+        settings.kink_width = KINK_WIDTH[self.double] if contact.kink_width is None else contact.kink_width
         return settings
 
 

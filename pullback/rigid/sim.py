@@ -203,6 +203,11 @@ class Sim:
         differentiated side by side, in one launch. The result is plain: no gradient passes through it. Impulses that a
         warm start keeps are held fixed. At a kink it is the derivative of the side that the step was on.
         """
+        if self.world.contact.kinks != "computed":
+            raise PullbackError(
+                "linearize has no loss that could choose the side of a kink; compile a world whose contact has "
+                "kinks='computed' for it"
+            )
         steps, worlds, flat = self._steps_to_linearize(states, controls)
         parameters = self.parameters.packed().detach()
         self._check_worlds(worlds, parameters.shape[0], controls.shape[1])

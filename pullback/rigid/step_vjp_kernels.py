@@ -57,6 +57,7 @@ from pullback.rigid.jacobian_kernels import (
 )
 from pullback.rigid.problem_kernels import Job, add_all_rows, rows_of
 from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
+from pullback.rigid.sides_kernels import find_kinks, judge_sides, take_sides
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
 from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
 from pullback.rigid.step_kernels import impact_shift
@@ -76,8 +77,13 @@ def started_warm(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds."""
+def solver_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, cases: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds.
+
+    The implicit adjoint reads the case of each row off the impulses from row `cases` of scratch on.
+    """
     place = job.scratch
     A = rows_from(scratch, place.A)
     b = rows_from(scratch, place.b)
@@ -107,7 +113,7 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, 
             kappa[r, w] = -kappa[r, w]
     else:
         implicit_vjp(
-            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, place.lam), adj_lam, w,
+            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, cases), adj_lam, w,
             kappa, adj_mu, adj_lower, adj_upper, work,
         )  # fmt: skip
 
@@ -265,7 +271,28 @@ def step_vjp(
         add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
     # impulses that are no solution are differentiated as the sweeps they come from
     unrolled = job.settings.unrolled == 1 or sweeps < 0
-    solver_vjp(job, nc, ns, sweeps, unrolled, w, scratch)
+    ties = int(0)
+    cases = int(place.lam)
+    attempt = int(2)
+    if job.settings.kinks == 1 and not unrolled:
+        ties = find_kinks(job, nc, ns, w, scratch)
+        if ties > 0:
+            cases = place.sides
+            attempt = 0
+    while attempt <= 2 * (ties + 1):
+        if ties > 0:
+            take_sides(job, nc, ns, attempt, ties, w, scratch)
+        solver_vjp(job, nc, ns, sweeps, unrolled, cases, w, scratch)
+        add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
+        write_shares(job, nc, ns, -one, w, scratch, alpha)
+        add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
+        for v in range(nv):
+            nu[v, w] = gamma[v, w]
+        solve_factor(scene, L, w, nu)
+        if ties > 0:
+            attempt = judge_sides(job, nc, ns, attempt, ties, u, parameters, w, scratch)
+        else:
+            attempt += 1
     for r in range(job.nimpulse):
         scratch[place.adj_impulses + r, w] = zero
     if unrolled and started_warm(job, w, scratch):
@@ -273,12 +300,6 @@ def step_vjp(
             scene, nc, ns, contacts, rows_from(scratch, place.scalars), rows_from(scratch, place.impulses),
             rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
         )  # fmt: skip
-    add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
-    write_shares(job, nc, ns, -one, w, scratch, alpha)
-    add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
-    for v in range(nv):
-        nu[v, w] = gamma[v, w]
-    solve_factor(scene, L, w, nu)
     add_transposed_product(scene, L, gamma, w, adj_qd)
     for v in range(nv):
         gamma[v, w] = adj_qd[v, w]

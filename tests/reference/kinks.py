@@ -47,7 +47,7 @@ def side(step: Step, cases: list[Case], g: Array) -> Side:
                 unknown(row, np.ones(1), np.ones(1))
         elif case == "slides":
             e = np.zeros(2)
-            if np.linalg.norm(lam_t) > 0 or np.linalg.norm(r_t) > 0:
+            if np.linalg.norm(lam_t) > 0 or np.linalg.norm(r_t) > 1e-12:
                 e = lam_t / np.linalg.norm(lam_t) if np.linalg.norm(lam_t) > 0 else -r_t / np.linalg.norm(r_t)
             unknown(n, np.array([1.0, *(mu[c] * e)]), np.ones(1))
             if mu[c] * lam[n] > 0:
@@ -75,3 +75,34 @@ def takes_tight(step: Step, c: int, tight: Side, loose: Side, B: Array) -> bool:
     """Tell whether to take the side that holds: the longer gradient of a concave kink, else the shorter: eq. (4)."""
     a, b = (float(np.linalg.norm(control_gradient(step, B, x))) for x in (tight, loose))
     return a < b if is_convex(step, c, tight) else a > b
+
+
+def choose(step: Step, cases: list[Case], tied: list[int], g: Array, B: Array) -> tuple[list[Case], Side]:
+    """Return the cases to differentiate in where several contacts are tied, and their side: section 4.
+
+    Tied contacts without impulse are held as "slides" and let go as "open", others as "sticks" and "slides".
+    """
+    names: dict[int, tuple[Case, Case]] = {
+        c: ("slides", "open") if step.lam[3 * c] == 0.0 else ("sticks", "slides") for c in tied
+    }
+    ways = []
+    for start in (1, 0):
+        here = list(cases)
+        for c in tied:
+            here[c] = names[c][start]
+        best = side(step, here, g)
+        for _ in range(4):
+            before = list(here)
+            for c in tied:
+                other = list(here)
+                other[c] = names[c][1 - names[c].index(here[c])]
+                found = side(step, other, g)
+                holds = here[c] == names[c][0]
+                tight, loose = (best, found) if holds else (found, best)
+                if takes_tight(step, c, tight, loose, B) != holds:
+                    here, best = other, found
+            if here == before:
+                break
+        ways.append((here, best))
+    first, second = (float(np.linalg.norm(control_gradient(step, B, one))) for _, one in ways)
+    return ways[1] if second > first * (1.0 + 1e-9) else ways[0]

@@ -1,12 +1,14 @@
 """The side of a kink that lets a loss fall: against the step itself on both sides, solved by scipy and by sweeps."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import nnls
 
 from tests.reference import contact_solver
-from tests.reference.kinks import Case, Step, control_gradient, is_convex, side, takes_tight
+from tests.reference.kinks import Case, Side, Step, choose, control_gradient, is_convex, side, takes_tight
 
 SMALL = 1e-5
 
@@ -121,3 +123,31 @@ def test_random_ties_take_the_steeper_way_down():
         assert a <= b + 1e-6
         assert a < 1e-6
     assert min(seen.values()) > 50
+
+
+def test_several_ties_at_once_are_taken_to_sides_that_agree():
+    # sides agree if the way down that they show stays on them: then the loss falls as fast as the gradient says
+    generator = np.random.default_rng(0)
+    n, nv, nu = 3, 6, 2
+    possible = agree = loose_agree = 0
+    for _ in range(400):
+        root, J = generator.standard_normal((nv, nv)), np.zeros((3 * n + 3, nv))
+        J[::3] = generator.standard_normal((n + 1, nv))
+        v = generator.standard_normal(nv)
+        v -= np.linalg.pinv(J[::3]) @ (J[::3] @ v)
+        lam = np.array([generator.uniform(0.5, 2.0), *np.zeros(3 * n + 2)])
+        step = Step(root @ root.T + np.eye(nv), J, np.zeros(n + 1), lam, v)
+        B, g = generator.standard_normal((nv, nu)), generator.standard_normal(nv)
+
+        def agrees(one: Side) -> bool:
+            du = -control_gradient(step, B, one)  # noqa: B023
+            return abs(slope(step, B, g, du, without_friction) + du @ du) < 1e-6 * (1.0 + du @ du)  # noqa: B023
+
+        sides = [side(step, ["slides", *cases], g) for cases in product(("open", "slides"), repeat=n)]
+        if any(map(agrees, sides)):
+            possible += 1
+            agree += agrees(choose(step, ["slides", "open", "open", "open"], [1, 2, 3], g, B)[1])
+            loose_agree += agrees(sides[0])
+    assert possible == 317
+    assert agree >= 295
+    assert loose_agree < 100
