@@ -77,7 +77,7 @@ class Sim:
         self.world = world
         self.dt = float(dt)
         self.substeps = substeps
-        self.integrator = integrator
+        self.integrator: Integrator = integrator
         self.arrays = compile_world(world, max_contacts, without)
         if STAGES[integrator]:
             refuse_rough(self.arrays, integrator)
