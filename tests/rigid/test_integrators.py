@@ -25,12 +25,16 @@ def pendulum(links: int) -> tuple[pb.World, pb.State]:
     return world, pb.State(torch.linspace(0.3, -0.8, links, dtype=F64)[None], torch.zeros(1, links, dtype=F64))
 
 
-def tumbling_body(gravity=(0.0, 0.0, -9.81)) -> tuple[pb.World, pb.State]:
-    """Return a body of odd inertia, off its own origin, that tumbles and falls."""
-    world = pb.World(gravity=gravity)
+def add_body(world: pb.World) -> None:
     inertia = np.array([[0.02, 0.003, 0.0], [0.003, 0.03, -0.002], [0.0, -0.002, 0.045]])
     box = pb.sdf.box((0.1, 0.1, 0.1))
     world.add_field("body", box, mass=1.3, com=(0.02, -0.03, 0.01), inertia=inertia)
+
+
+def tumbling_body() -> tuple[pb.World, pb.State]:
+    """Return a body of odd inertia, off its own origin, that tumbles and falls."""
+    world = pb.World()
+    add_body(world)
     q = torch.tensor([[0.1, -0.2, 0.3, 0.1, 0.3, -0.2, 0.9]], dtype=F64)
     return world, pb.State(q, torch.tensor([[2.0, 5.0, -3.0, 0.5, -1.0, 2.0]], dtype=F64))
 
@@ -82,6 +86,16 @@ def test_errors_fall_with_the_order_of_the_method(make, integrator, order):
 def test_substeps_are_steps():
     world, state = tumbling_body()
     assert torch.equal(end(world, state, 2e-3, 0.1, "rk4", substeps=4), end(world, state, 5e-4, 0.1, "rk4"))
+
+
+def test_things_that_do_not_touch_move_as_each_alone():
+    (world, arm), (_, body) = pendulum(3), tumbling_body()
+    add_body(world)
+    both = pb.State(torch.cat([arm.q, body.q], -1), torch.cat([arm.qd, body.qd], -1))
+    last = end(world, both, 2e-3, 0.2, "rk4", without=["contacts"])[0]
+    alone = [end(*thing, 2e-3, 0.2, "rk4")[0] for thing in (pendulum(3), tumbling_body())]
+    expected = torch.cat([alone[0][:3], alone[1][:7], alone[0][3:], alone[1][7:]])
+    assert torch.allclose(last, expected, rtol=0, atol=1e-12)
 
 
 def test_a_spinning_body_falls_on_a_parabola_and_keeps_its_momentum():
