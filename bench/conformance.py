@@ -330,7 +330,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
         "",
-        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6.",
+        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6. `rk4` and `explicit` are integrators.",
         "",
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]

@@ -20,8 +20,8 @@ def check_integration(integrator: Integrator, damping: Damping, without: Collect
     for what, choice, kind in (("damping", damping, Damping), ("integrator", integrator, Integrator)):
         if choice not in get_args(kind):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
-    unknown = [] if isinstance(without, str) else [part for part in without if part not in get_args(Part)]
-    if isinstance(without, str) or unknown:
+    is_list = isinstance(without, Collection) and not isinstance(without, str)
+    if not is_list or any(part not in get_args(Part) for part in without):
         raise PullbackError(f"without is {without!r}; give a list of {_choices(get_args(Part))}")
     if STAGES[integrator] and damping == "implicit":
         raise PullbackError(

@@ -286,10 +286,9 @@ def test_choices_that_do_not_go_together():
     world, state = pendulum(1)
     with pytest.raises(pb.PullbackError, match="integrator is 'rk5'; choose 'semi_implicit', 'explicit' or 'rk4'"):
         world.compile(dt=1e-3, integrator="rk5")
-    with pytest.raises(
-        pb.PullbackError, match="without is 'limits'; give a list of 'contacts', 'limits' or 'friction'"
-    ):
-        world.compile(dt=1e-3, without="limits")
+    for wrong in ("limits", None, ["limit"]):
+        with pytest.raises(pb.PullbackError, match=r"without is .*; give a list of 'contacts', 'limits' or 'friction'"):
+            world.compile(dt=1e-3, without=wrong)
     with pytest.raises(pb.PullbackError, match="'rk4' takes damping where its stages are"):
         world.compile(dt=1e-3, integrator="rk4", damping="implicit")
     sim = world.compile(dt=1e-3, dtype=F64, integrator="rk4")
