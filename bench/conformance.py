@@ -89,7 +89,7 @@ class Row:
 def trajectory(case: Case, x: Values, contact: pb.PGS, checkpoint: int | pb.Binomial = 1) -> pb.Trajectory:
     """Run the case with values (b, ...)."""
     dtype = x["q"].dtype
-    sim = case.make(x, contact, dtype).compile(dt=case.dt, dtype=dtype)
+    sim = case.make(x, contact, dtype).compile(dt=case.dt, dtype=dtype, **case.options)
     controls = x["u"].transpose(0, 1) if "u" in x else case.steps
     return sim.rollout(pb.State(x["q"], x["qd"]), controls, checkpoint=checkpoint, check=True)
 
@@ -330,7 +330,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
         "",
-        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6.",
+        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6. `rk4` and `explicit` are integrators.",
         "",
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]
@@ -423,7 +423,8 @@ def main() -> int:
     cases = [case for case in all_cases() if len(sys.argv) < 2 or sys.argv[1] in case.name]
     rows = [measure(case) for case in track(cases, "cases", console=console)]
     by_name = {case.name: case for case in cases}
-    chosen = [name for name in ("chain, none", "chain, sliding", "revolute, sticking") if name in by_name]
+    names = ("chain, none", "chain, none, rk4", "chain, sliding", "revolute, sticking")
+    chosen = [name for name in names if name in by_name]
     schedules = {name: schedule_differences(by_name[name]) for name in track(chosen, "schedules", console=console)}
     chosen = [name for name in DEFAULTS if name in by_name]
     defaults = {name: default_errors(by_name[name]) for name in track(chosen, "defaults", console=console)}

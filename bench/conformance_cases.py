@@ -7,7 +7,8 @@ one for each world, so that all perturbed copies of a case run side by side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ class Case:
     """A world and a motion: `make` builds it from batched values, solver and type.
 
     `holds` is what contacts must do all along. `cfm` is their softness: where there are more than hold a body, sweeps
-    alone, as unrolled gradients have them, converge only if it is larger than usual.
+    alone, as unrolled gradients have them, converge only if it is larger than usual. `options` are those of compile.
     """
 
     joint: str
@@ -45,6 +46,7 @@ class Case:
     bar: float
     holds: str = ""
     cfm: float = 1e-6
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -382,9 +384,9 @@ def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def all_cases() -> list[Case]:
     """Return the rows of the matrix."""
-    cases = [flying()]
+    cases = [flying(), *explicitly(flying())]
     for kind in CHAINS:
-        cases.append(moving(kind, "none", 1e-6))
+        cases += [moving(kind, "none", 1e-6), *explicitly(moving(kind, "none", 1e-6))]
         cases.append(on_ground(kind, "sticking", "sticking", mu=2.0, velocity=(0.0, 0.0, 0.0)))
         cases.append(on_ground(kind, "sliding", "sliding", mu=0.1, velocity=(0.6, 0.4, 0.0)))
         cases.append(on_ground(kind, "impact", "", mu=0.3, velocity=(0.3, 0.2, -1.0)))
@@ -415,6 +417,14 @@ def all_cases() -> list[Case]:
         on_another(),
     ]
     return cases
+
+
+def explicitly(case: Case) -> list[Case]:
+    """Return a case without contact with the integrators for such motion."""
+    return [
+        replace(case, mode=f"{case.mode}, {name}", options={"integrator": name, "without": ["contacts"]})
+        for name in ("explicit", "rk4")
+    ]
 
 
 def flying() -> Case:

@@ -119,8 +119,9 @@ def collide_sphere(
 AnyShapes = wp.int32  # spheres, capsules, boxes and planes
 RoundShapes = wp.int64  # spheres and planes only
 AllShapes = wp.int16  # cylinders, meshes and fields too, and the exact solver
+NoShapes = wp.uint8  # nothing touches: explicit steps without contact
 
-SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all"}
+SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all", NoShapes: "_smooth"}
 """Of the names of modules whose kernels are for such shapes."""
 
 

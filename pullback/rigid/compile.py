@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -14,6 +14,7 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
 from pullback.rigid.geometry import Geometry
+from pullback.rigid.integrators import Integrator, Part
 from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
 from pullback.rigid.world import World
@@ -97,12 +98,12 @@ class SceneArrays:
         return len(self.pair_a)
 
 
-def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
-    """Return the arrays of a world; `max_contacts` takes the place of a bound by its shapes."""
+def compile_world(world: World, max_contacts: int | None = None, without: Collection[Part] = ()) -> SceneArrays:
+    """Return the arrays of a world, some parts left out; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
     forest = Forest(world)
     shapes = forest.shapes
-    pairs = forest.ordered_pairs()
+    pairs = [] if "contacts" in without else forest.ordered_pairs()
     geometry = Geometry(shapes, pairs)
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
@@ -128,13 +129,34 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
         pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
         pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
-        max_contacts=forest.bound_contacts(pairs) if max_contacts is None else max_contacts,
+        max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
         actuator_dof=_integers(forest.actuator_dof),
-        limit_dof=_integers(forest.limited_dofs()),
-        friction_dof=_integers(forest.rubbing_dofs()),
+        limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
+        friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
+    )
+
+
+def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
+    """Refuse a world in which something may touch, come to an end or stick, and name the first."""
+
+    def joint(dof: int) -> str:
+        return f"the joint of {arrays.body_names[arrays.dof_body[dof]]!r}"
+
+    if arrays.npair:
+        a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
+        found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"
+    elif len(arrays.limit_dof):
+        found = f"{joint(arrays.limit_dof[0])} has an end; take the limits out of its description", "limits"
+    elif len(arrays.friction_dof):
+        found = f"{joint(arrays.friction_dof[0])} has dry friction; take that out of its description", "friction"
+    else:
+        return
+    raise PullbackError(
+        f"integrator={integrator!r} is for smooth motion, and {found[0]}, or leave all {found[1]} out: "
+        f"compile(..., without=[{found[1]!r}])"
     )
 
 

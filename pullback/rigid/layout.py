@@ -66,6 +66,7 @@ class ScratchRows:
     Y_scalar: int
     lam: int
     warm: int
+    stages: int
     # the adjoint's
     adj_q: int
     adj_qd: int
@@ -99,6 +100,7 @@ class ScratchRows:
     motion: int
     wrench: int
     recursion: int
+    stage_adj: int
     solver: int
     slots: int
 
@@ -136,6 +138,7 @@ def scratch_rows(
     kinks: bool,
     hulls: bool,
     slots: int,
+    stages: int,
 ) -> tuple[Any, int, int]:
     """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
     m = 3 * contacts + scalars
@@ -145,7 +148,7 @@ def scratch_rows(
         "impulses": impulses,
         "poses": int(POSE_ROWS) * nbody,
         "dynamics": int(DYNAMICS_ROWS) * nbody,
-        "L": nv * nv,
+        "L": nv * nv * max(1, stages),
         "force": nv,
         "start": nv,
         "s": nv,
@@ -159,6 +162,7 @@ def scratch_rows(
         "Y_scalar": nv * scalars,
         "lam": m,
         "warm": 1,
+        "stages": (stages + 1) * (nq + 2 * nv) if stages else 0,
     }
     problem = {
         "A": m * m,
@@ -199,6 +203,7 @@ def scratch_rows(
         "motion": 12 * nbody,
         "wrench": 6 * nbody,
         "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,
+        "stage_adj": (stages + 2) * (nq + nv) if stages else 0,
         "slots": slots * (nq + nv + impulses),
     }
     rows = ScratchRows()

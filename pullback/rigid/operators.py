@@ -10,7 +10,7 @@ import warp as wp
 
 from pullback.core.bridge import Operator, Program
 from pullback.rigid import contact_kernels, rollout_kernels
-from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes
+from pullback.rigid.collide_kernels import AllShapes, AnyShapes, NoShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
 from pullback.rigid.contact import PGS, Exact
@@ -63,16 +63,21 @@ PLANS = 32
 class WorldPrograms:
     """The programs of one world, bound when they are first asked for."""
 
-    def __init__(self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int, double: bool) -> None:
+    def __init__(
+        self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int, double: bool, stages: int = 0
+    ) -> None:
         self.arrays = arrays
         self.contact = contact
         self.dt = dt / substeps
         self.substeps = substeps
         self.double = double
+        self.stages = stages
         is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
         self.exact = isinstance(contact, Exact)
         is_plain = arrays.geometry.is_plain and not self.exact
         self.shapes = AllShapes if not is_plain else RoundShapes if is_round else AnyShapes
+        if stages:
+            self.shapes = NoShapes
         scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
@@ -160,6 +165,7 @@ class WorldPrograms:
             kinks=contact.kinks == "downhill",
             hulls=arrays.geometry.has_hulls,
             slots=plan.slots,
+            stages=self.stages,
         )
 
         def make_job(device: str) -> Any:
@@ -168,7 +174,7 @@ class WorldPrograms:
             job.settings = self._settings()
             job.parameters, job.scratch = parameters, place
             job.nimpulse, job.skipped = self.nimpulse, skipped
-            job.steps, job.substeps = int(plan.kept[-1]), self.substeps
+            job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
             return job

@@ -33,6 +33,7 @@ class Job:
     scratch: ScratchRows
     steps: int
     substeps: int
+    stages: int  # of an explicit step without contact: 1 or 4; else 0
     nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned
     nkept: int

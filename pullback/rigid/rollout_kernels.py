@@ -10,8 +10,9 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
+from pullback.rigid.collide_kernels import SUFFIX, AnyShapes, NoShapes
 from pullback.rigid.problem_kernels import Job, write_problem
+from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
@@ -99,11 +100,32 @@ def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
     return found
 
 
+@wp.func
+def retrace(
+    shapes_are: Any, job: Job, pulls_back: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
+    found, ns = contact_problem(shapes_are, job, u, parameters, w, scratch)
+    nc = wp.min(found, job.scene.max_contacts)
+    if pulls_back:
+        write_problem(job, nc, ns, w, scratch)
+    sweeps = resolve(shapes_are, job, nc, ns, w, scratch)
+    if pulls_back:
+        step_vjp(
+            shapes_are, job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere,
+        )  # fmt: skip
+    else:
+        move(job, nc, ns, w, scratch)
+
+
 @cache
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
+    step_once, retrace_once = (smooth_step, smooth_retrace) if shapes is NoShapes else (step, retrace)
 
     @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(
@@ -121,7 +143,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         kept = int(1)
         for t in range(job.steps):
             if flags & NOT_FINITE == 0:
-                raised = step(
+                raised = step_once(
                     shapes(0), job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch
                 )
                 if raised & NOT_CONVERGED != 0:
@@ -183,19 +205,11 @@ def kernels(real: type, shapes: type = AnyShapes):
                     # nothing is asked of a world that the loss leaves out, whose states may be NaN
                     asked = any_row(scratch, place.next_adj_q, nq + nv + ni, w)
                 if asked == 1:
-                    u = rows_from(controls, control)
-                    found, ns = contact_problem(shapes(0), job, u, parameters, w, scratch)
-                    nc = wp.min(found, job.scene.max_contacts)
+                    retrace_once(
+                        shapes(0), job, op != _ADVANCE, rows_from(controls, control), parameters, w,
+                        rows_from(adj_controls, control), adj_parameters, scratch, nowhere,
+                    )  # fmt: skip
                     if op != _ADVANCE:
-                        write_problem(job, nc, ns, w, scratch)
-                    sweeps = resolve(shapes(0), job, nc, ns, w, scratch)
-                    if op == _ADVANCE:
-                        move(job, nc, ns, w, scratch)
-                    else:
-                        step_vjp(
-                            shapes(0), job, nc, ns, sweeps, u, parameters, w, rows_from(adj_controls, control),
-                            adj_parameters, scratch, nowhere,
-                        )  # fmt: skip
                         copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
         if job.skipped == 0:
             add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch)

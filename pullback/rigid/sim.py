@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -11,12 +11,13 @@ import torch
 
 from pullback.core.bridge import FEW, are_finite, can_look_at, refuse_not_finite
 from pullback.core.errors import PullbackError
-from pullback.rigid.compile import compile_world
+from pullback.rigid.compile import compile_world, refuse_rough
 from pullback.rigid.contact_kernels import REPORT_ROWS
+from pullback.rigid.integrators import STAGES, Damping, Integrator, Part
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import NAN, Contact, State, Status, Trajectory
-from pullback.rigid.world import Damping, World
+from pullback.rigid.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
@@ -70,21 +71,32 @@ class Sim:
         substeps: int,
         max_contacts: int | None,
         damping: Damping,
+        integrator: Integrator,
+        without: Collection[Part],
     ) -> None:
         self.world = world
         self.dt = float(dt)
         self.substeps = substeps
-        self.arrays = compile_world(world, max_contacts)
+        self.integrator: Integrator = integrator
+        self.arrays = compile_world(world, max_contacts, without)
+        if STAGES[integrator]:
+            refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
         implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
         self._like = self.parameters.like
         self._programs = WorldPrograms(
-            self.arrays, world.contact, dt=self.dt, substeps=substeps, double=dtype == torch.float64
+            self.arrays,
+            world.contact,
+            dt=self.dt,
+            substeps=substeps,
+            double=dtype == torch.float64,
+            stages=STAGES[integrator],
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
-        for program in (self._programs.step(), self._programs.contacts()):
-            program.launchers(self._like)
+        self._programs.step().launchers(self._like)
+        if not STAGES[integrator]:
+            self._programs.contacts().launchers(self._like)
         if torch.is_grad_enabled():
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
@@ -208,6 +220,11 @@ class Sim:
                 "linearize has no loss that could choose the side of a kink; compile a world whose contact has "
                 "kinks='computed' for it"
             )
+        if STAGES[self.integrator]:
+            raise PullbackError(
+                f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
+                f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
+            )
         steps, worlds, flat = self._steps_to_linearize(states, controls)
         parameters = self.parameters.packed().detach()
         self._check_worlds(worlds, parameters.shape[0], controls.shape[1])
@@ -262,6 +279,8 @@ class Sim:
         """Return for each world how many contacts there are, and those there is room for."""
         inputs = self._check_inputs(state, u)
         _refuse_not_finite(inputs)
+        if STAGES[self.integrator]:
+            return [(0, [])] * len(state.q)
         with torch.no_grad():
             (report,) = self._programs.contacts().run(inputs)
         worlds = []

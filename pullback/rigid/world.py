@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, Shape, Tree
 from pullback.rigid.contact import PGS
 from pullback.rigid.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
+from pullback.rigid.integrators import Damping, Integrator, Part, check_integration
 from pullback.rigid.items import (
     Actuators,
     CollisionShape,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
 EVERYTHING = -1
-Damping = Literal["explicit", "implicit"]
 SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "mesh": 1, "plane": 0, "field": 0}
 """The shapes that can touch, and how many numbers make up their size."""
 
@@ -360,11 +360,15 @@ class World:
         substeps: int = 1,
         max_contacts: int | None = None,
         damping: Damping = "explicit",
+        integrator: Integrator = "semi_implicit",
+        without: Collection[Part] = (),
     ) -> Sim:
         """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
 
         `max_contacts` is how many contacts a world has room for; by default a bound by its shapes. `damping="implicit"`
         lets joint damping and servos' kd act at the velocity after the step, which is stable however stiff they are.
+        `integrator="rk4"`, of fourth order, and `"explicit"`, Euler's, are for motion without contact, joint limits and
+        dry friction; `without=["contacts", "limits", "friction"]` leaves any of these out.
         """
         from pullback.rigid.sim import Sim
 
@@ -372,12 +376,12 @@ class World:
         for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
-        if damping not in ("explicit", "implicit"):
-            raise PullbackError(f"damping is {damping!r}; choose 'explicit' or 'implicit'")
+        check_integration(integrator, damping, without)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
         options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
+        options |= {"integrator": integrator, "without": without}
         return Sim(self, dt=dt, dtype=dtype, device=device, **options)
 
     def _free_name(self, name: str) -> str:

@@ -45,9 +45,10 @@ def test_every_case_has_its_own_name():
     assert len(CASES) == len(all_cases())
 
 
+@pytest.mark.parametrize("integrator", ["", ", explicit", ", rk4"])
 @pytest.mark.parametrize("joint", ["free", "revolute", "prismatic", "ball", "chain"])
-def test_smooth_motion_agrees_with_central_differences(joint):
-    row = measure(CASES[f"{joint}, none"], [("cone", "implicit")], single=False)
+def test_smooth_motion_agrees_with_central_differences(joint, integrator):
+    row = measure(CASES[f"{joint}, none{integrator}"], [("cone", "implicit")], single=False)
     assert row.error < 1e-6
     assert not any(result.kinks for result in row.results.values())
 
@@ -68,8 +69,9 @@ def test_a_kink_is_counted_and_not_judged():
     assert row.error < 1e-4
 
 
-def test_every_schedule_gives_the_same_gradient():
-    found = schedule_differences(CASES["chain, sliding"])
+@pytest.mark.parametrize("name", ["chain, sliding", "chain, none, rk4"])
+def test_every_schedule_gives_the_same_gradient(name):
+    found = schedule_differences(CASES[name])
     assert found.keys() == SCHEDULES.keys()
     assert max(found.values()) < SAME
 

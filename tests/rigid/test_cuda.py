@@ -10,8 +10,8 @@ pytestmark = pytest.mark.gpu
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 
 
-def crowd(device: str, dtype: torch.dtype, **contact) -> pb.Sim:
-    """Return a Laikago, a box, a capsule and a ball that touch the ground and each other."""
+def crowd(device: str, dtype: torch.dtype, smooth: bool = False, **contact) -> pb.Sim:
+    """Return a Laikago, a box, a capsule and a ball that touch the ground and each other, or pass through."""
     world = pb.World(contact=pb.PGS(**contact))
     dog = pb.load("laikago", base="floating", dtype=dtype, device=device)
     joints = [name for name in dog.joint_names if name != "floating_base"]
@@ -22,7 +22,8 @@ def crowd(device: str, dtype: torch.dtype, **contact) -> pb.Sim:
     world.add_capsule("capsule", radius=0.05, length=0.1, mass=1.0, position=(1.0, 0.0, 0.1999), restitution=0.0)
     world.add_sphere("ball", radius=0.05, mass=0.5, position=(1.5, 0.0, 0.06), restitution=0.7)
     world.add_ground(friction=0.8, restitution=0.7)
-    return world.compile(dt=1e-3, dtype=dtype, device=device)
+    options = {"integrator": "rk4", "without": ["contacts", "limits", "friction"]} if smooth else {}
+    return world.compile(dt=1e-3, dtype=dtype, device=device, **options)
 
 
 def gradients(device: str, dtype: torch.dtype, steps: int = 20, **contact) -> list[torch.Tensor]:
@@ -56,6 +57,13 @@ def test_float32_on_a_gpu_is_float64_to_its_precision():
     found = gradients("cuda", torch.float32)
     for ours, theirs, tolerance in zip(found, expected, (1e-4, 1e-2, 2e-2, 2e-2)):
         assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
+
+
+def test_runge_kutta_steps_on_a_gpu():
+    expected = gradients("cpu", torch.float64, smooth=True)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
+        for ours, theirs in zip(gradients("cuda", dtype, smooth=True), expected):
+            assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
 
 
 def test_closed_loop_on_a_gpu():
