@@ -15,6 +15,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
 from pullback.rigid.geometry import Geometry
 from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
+from pullback.rigid.loops import End, check_closed, loop_row_kinds
 from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
 from pullback.rigid.world import World
 from pullback.robot.operators import KIND
@@ -82,6 +83,13 @@ class SceneArrays:
     actuator_dof: np.ndarray
     limit_dof: np.ndarray
     friction_dof: np.ndarray
+    loop_body_a: np.ndarray
+    loop_body_b: np.ndarray
+    loop_dof_a: np.ndarray
+    loop_dof_b: np.ndarray
+    loop_meet: np.ndarray
+    loop_row_loop: np.ndarray
+    loop_row_kind: np.ndarray
     body_names: list[str]
     shape_names: list[str]
     actuator_names: list[str]
@@ -96,16 +104,30 @@ class SceneArrays:
         """Number of pairs of shapes that may touch."""
         return len(self.pair_a)
 
+    @property
+    def nloop(self) -> int:
+        """Number of closed loops."""
+        return len(self.loop_meet)
+
+    @property
+    def nscalar(self) -> int:
+        """Number of rows of loops, joint limits and dry friction, at most."""
+        return len(self.loop_row_loop) + len(self.limit_dof) + len(self.friction_dof)
+
 
 def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
     """Return the arrays of a world; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
+    check_closed(world.loops, world.contact.cfm)
     forest = Forest(world)
     shapes = forest.shapes
     pairs = forest.ordered_pairs()
     geometry = Geometry(shapes, pairs)
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
+    ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
+    last = [[forest.last_dof(body) for body in bodies] for bodies in ends]
+    kinds = [loop_row_kinds(loop) for loop in world.loops]
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
@@ -132,6 +154,13 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
         actuator_dof=_integers(forest.actuator_dof),
         limit_dof=_integers(forest.limited_dofs()),
         friction_dof=_integers(forest.rubbing_dofs()),
+        loop_body_a=_integers([a for a, _ in ends]),
+        loop_body_b=_integers([b for _, b in ends]),
+        loop_dof_a=_integers([a for a, _ in last]),
+        loop_dof_b=_integers([b for _, b in last]),
+        loop_meet=_integers([forest.common_dof(a, b) for a, b in ends]),
+        loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
+        loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
@@ -154,11 +183,14 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.topology = topology
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
+    scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
     for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
     for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
         setattr(scene, name, on_device(getattr(arrays, name)))
+    for name in ("body_a", "body_b", "dof_a", "dof_b", "meet", "row_loop", "row_kind"):
+        setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
 
 
@@ -198,19 +230,22 @@ class Forest:
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
         self.first_dof: list[int] = []
+        self.first_body: list[int] = []
         self.nq = self.nv = 0
         for number, item in enumerate(world.items):
             self._append(number, item)
         self.neighbour = [self._neighbour(item) for item in world.items]
+        self.held = {frozenset(self.body_of(end) for end in loop.ends) for loop in world.loops}
 
     def _append(self, number: int, item: Placed) -> None:
         first, first_dof = len(self.parent), self.nv
         self.first_dof.append(first_dof)
+        self.first_body.append(first)
         for body in item.bodies:
             parent = WORLD if body.parent == WORLD else first + body.parent
             (nq, nv), here = COORDINATES[body.kind], len(self.parent)
             for k in range(nv):
-                self.dof_parent.append(self.nv + k - 1 if k else self._last_dof(parent))
+                self.dof_parent.append(self.nv + k - 1 if k else self.last_dof(parent))
                 self.dof_body.append(here)
                 self.dof_coordinate.append(self.nq if nv == 1 else -1)
             self.parent.append(parent)
@@ -226,8 +261,21 @@ class Forest:
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
             self.shape_item.append(number)
 
-    def _last_dof(self, body: int) -> int:
+    def last_dof(self, body: int) -> int:
+        """Return the last dof that moves a body, -1: none."""
         return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.kind[body]][1] - 1
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    def body_of(self, end: End) -> int:
+        """Return the body that one end of a loop is on."""
+        if end.item is None or end.body == WORLD:
+            return WORLD
+        return self.first_body[self.world.items.index(end.item)] + end.body
+
+    def common_dof(self, a: int, b: int) -> int:
+        """Return the last dof that moves both bodies, -1: none."""
+        return max({-1, *self._dofs_above(a)} & {-1, *self._dofs_above(b)})
 
     # -- pairs ---------------------------------------------------------------------------------------------------
 
@@ -240,6 +288,7 @@ class Forest:
             for a in count
             for b in count[a + 1 :]
             if self._may_touch(self.shape_item[a], self.shapes[a], self.shape_item[b], self.shapes[b])
+            and not self._is_held(self.shape_body[a], self.shape_body[b])
         ]
 
     def ordered_pairs(self) -> list[tuple[int, int]]:
@@ -277,11 +326,15 @@ class Forest:
         return min(sum(points), max([usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
-        dofs, dof = [], self._last_dof(body)
+        dofs, dof = [], self.last_dof(body)
         while dof >= 0:
             dofs.append(dof)
             dof = self.dof_parent[dof]
         return dofs
+
+    def _is_held(self, a: int, b: int) -> bool:
+        """Tell whether a loop holds two bodies together, as a joint holds neighbours."""
+        return WORLD not in (a, b) and frozenset((a, b)) in self.held
 
     def _may_touch(self, item_a: int, a: CollisionShape, item_b: int, b: CollisionShape) -> bool:
         """Tell whether two shapes may touch: not fixed to each other, not neighbours, and of groups that meet."""

@@ -1,0 +1,206 @@
+"""Closed loops: two frames that stay together, as rows of the contact problem (docs/derivations/loops.md).
+
+Frame F on body a, with axes f and origin p, and frame G on body b, with axes g and origin o. A row stops one of six
+motions, each the rate of an error that the frames have:
+
+    kind 0, 1, 2    e = g·(p - o),    J v = g·u           g = x, y, z;  u: a's velocity relative to b's at p      (1)
+    kind 3, 4, 5    e = f·g,          J v = (f × g)·ω     f, g = z, x;  z, y;  x, y;  ω: a's relative to b's      (2)
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.constraint_kernels import (
+    DOF,
+    LOWER,
+    SCALAR_BIAS,
+    SCALAR_DIAGONAL,
+    SCALAR_ROWS,
+    SCALAR_SLOPE,
+    SIGN,
+    UPPER,
+    ContactSettings,
+)
+from pullback.rigid.scene import LOOP_ROWS, POSE_ROWS, Scene
+from pullback.robot.topology import PRISMATIC
+from pullback.spatial.arrays import accumulate, load3, load33, store
+from pullback.spatial.vectors import spatial
+
+# where axes and origins stand among the rows of a loop; the axes of body a's frame are the first
+ORIGIN_A = wp.constant(9)
+AXES_B = wp.constant(12)
+ORIGIN_B = wp.constant(21)
+
+
+@wp.func
+def loop_row_axes(kind: int):
+    """Return which axes of the two frames a row is about, -1 for a's where only the point counts."""
+    i = int(-1)
+    j = int(kind)
+    if kind == 3:
+        i = 2
+        j = 0
+    elif kind == 4:
+        i = 2
+        j = 1
+    elif kind == 5:
+        i = 0
+        j = 1
+    return i, j
+
+
+@wp.func
+def loop_row_direction(kind: int, row: int, loops: wp.array2d(dtype=Any), w: int):
+    """Return force and torque on body a for an impulse of one, at the origin of its frame, and the error of a row."""
+    i, j = loop_row_axes(kind)
+    g = load3(loops, row + AXES_B + 3 * j, w)
+    force = g
+    torque = g - g
+    error = wp.dot(g, load3(loops, row + ORIGIN_A, w) - load3(loops, row + ORIGIN_B, w))
+    if i >= 0:
+        f = load3(loops, row + 3 * i, w)
+        force = g - g
+        torque = wp.cross(f, g)
+        error = wp.dot(f, g)
+    return force, torque, error
+
+
+@wp.func
+def vector_body(scene: Scene, k: int):
+    """Return the body that axis or origin k is fixed to; a loop has eight of them."""
+    body = scene.loop_body_a[k // 8]
+    if k % 8 > 3:
+        body = scene.loop_body_b[k // 8]
+    return body
+
+
+@wp.func
+def loop_frames(
+    scene: Scene, poses: wp.array2d(dtype=Any), frames: wp.array2d(dtype=Any), w: int, loops: wp.array2d(dtype=Any)
+):
+    """Write the axes and origins of all loops' frames in the world."""
+    for k in range(8 * scene.nloop):
+        body = vector_body(scene, k)
+        x = load3(frames, 3 * k, w)
+        if body >= 0:
+            x = load33(poses, body * POSE_ROWS, w) * x
+            if k % 4 == 3:
+                x = x + load3(poses, body * POSE_ROWS + 9, w)
+        store(loops, 3 * k, w, x)
+
+
+@wp.func
+def loop_frames_vjp(
+    scene: Scene, poses: wp.array2d(dtype=Any), loops: wp.array2d(dtype=Any), adj_loops: wp.array2d(dtype=Any), w: int,
+    wrench: wp.array2d(dtype=Any), adj_frames: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of bodies' poses, as wrenches at the world's origin, and of the frames on them: eq. (7)."""
+    for k in range(8 * scene.nloop):
+        body = vector_body(scene, k)
+        adj = load3(adj_loops, 3 * k, w)
+        if body >= 0:
+            push = adj
+            if k % 4 < 3:
+                push = adj - adj
+            accumulate(wrench, 6 * body, w, spatial(wp.cross(load3(loops, 3 * k, w), adj), push))
+            adj = adj * load33(poses, body * POSE_ROWS, w)
+        if adj_frames:
+            accumulate(adj_frames, 3 * k, w, adj)
+
+
+@wp.func
+def dof_power(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, force: Any, torque: Any, w: int):
+    """Return the power of a force at the point and a torque at the rate one of the dof v."""
+    topology = scene.topology
+    i = scene.dof_body[v]
+    kind = topology.kind[i]
+    k = v - topology.v_start[i]
+    axis = k % 3
+    if kind <= PRISMATIC:
+        axis = 2
+    R = load33(poses, i * POSE_ROWS, w)
+    column = wp.vector(R[0, axis], R[1, axis], R[2, axis])
+    push = force
+    if kind != PRISMATIC and k < 3:
+        push = torque + wp.cross(point - load3(poses, i * POSE_ROWS + 9, w), force)
+    return wp.dot(column, push)
+
+
+@wp.func
+def loop_row(
+    scene: Scene, settings: ContactSettings, k: int, loops: wp.array2d(dtype=Any), poses: wp.array2d(dtype=Any),
+    L: wp.array2d(dtype=Any), w: int, scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write row k, one of a loop: Y = L^-T J^T on the dofs of both bodies, its bias, and no bounds."""
+    nv = scene.topology.nv
+    loop = scene.loop_row_loop[k]
+    row = loop * LOOP_ROWS
+    meet = scene.loop_meet[loop]
+    force, torque, error = loop_row_direction(scene.loop_row_kind[k], row, loops, w)
+    point = load3(loops, row + ORIGIN_A, w)
+    zero = Y.dtype(0.0)
+    far = Y.dtype(1.0) / zero
+    # what moves both bodies moves neither against the other
+    u = int(meet)
+    while u >= 0:
+        Y[k * nv + u, w] = zero
+        u = scene.dof_parent[u]
+    # dofs of a alone, of b alone, of both: every dof before those inboard of it
+    diagonal = Y.dtype(settings.cfm)
+    part = int(0)
+    while part < 3:
+        u = scene.loop_dof_a[loop]
+        sign = Y.dtype(1.0)
+        stop = int(meet)
+        if part == 1:
+            u = scene.loop_dof_b[loop]
+            sign = -sign
+        elif part == 2:
+            u = meet
+            stop = int(-1)
+        first = int(u)
+        if part < 2:
+            while u != stop:
+                Y[k * nv + u, w] = sign * dof_power(scene, u, poses, point, force, torque, w)
+                u = scene.dof_parent[u]
+        u = first
+        while u != stop:
+            value = Y[k * nv + u, w] * L[u * nv + u, w]
+            Y[k * nv + u, w] = value
+            diagonal += value * value
+            t = int(scene.dof_parent[u])
+            while t >= 0:
+                Y[k * nv + t, w] = Y[k * nv + t, w] - L[u * nv + t, w] * value
+                t = scene.dof_parent[t]
+            u = scene.dof_parent[u]
+        part += 1
+    at = k * SCALAR_ROWS
+    scalars[at + DOF, w] = Y.dtype(nv + loop)
+    scalars[at + SIGN, w] = Y.dtype(1.0)
+    scalars[at + SCALAR_BIAS, w] = Y.dtype(settings.loop_erp / settings.dt) * error
+    scalars[at + LOWER, w] = -far
+    scalars[at + UPPER, w] = far
+    scalars[at + SCALAR_DIAGONAL, w] = diagonal
+    scalars[at + SCALAR_SLOPE, w] = zero
+
+
+@wp.func
+def add_loop_errors_vjp(
+    scene: Scene, settings: ContactSettings, loops: wp.array2d(dtype=Any), multiplier: wp.array2d(dtype=Any), w: int,
+    adj_loops: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of the frames for those of the rows' biases, which are minus the multipliers: eq. (5)."""
+    for k in range(scene.nloop_row):
+        row = scene.loop_row_loop[k] * LOOP_ROWS
+        i, j = loop_row_axes(scene.loop_row_kind[k])
+        adj = -loops.dtype(settings.loop_erp / settings.dt) * multiplier[k, w]
+        g = adj * load3(loops, row + AXES_B + 3 * j, w)
+        if i < 0:
+            apart = load3(loops, row + ORIGIN_A, w) - load3(loops, row + ORIGIN_B, w)
+            accumulate(adj_loops, row + ORIGIN_A, w, g)
+            accumulate(adj_loops, row + ORIGIN_B, w, -g)
+            accumulate(adj_loops, row + AXES_B + 3 * j, w, adj * apart)
+        else:
+            accumulate(adj_loops, row + 3 * i, w, g)
+            accumulate(adj_loops, row + AXES_B + 3 * j, w, adj * load3(loops, row + 3 * i, w))
