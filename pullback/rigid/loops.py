@@ -86,8 +86,10 @@ def link_pose(item: Placed | None, link: int) -> Pose:
         robot = RobotModel(robot.model, dtype=torch.float64)
     with torch.no_grad():
         q = item_q(item).to(dtype=robot.dtype, device=robot.device)
+        # links may differ between worlds
+        q = q.expand(max(len(x) for x in robot.kinematics({})), -1)
         position, quat = robot.compute_forward_kinematics(q, robot.model.links[link].name)
-    p, orientation = (x.reshape(-1, x.shape[-1])[0].double().cpu().numpy() for x in (position, quat))
+    p, orientation = (x[0].double().cpu().numpy() for x in (position, quat))
     pose = Pose(p, rotation_matrix(orientation))
     return pose if robot.model.base == "floating" else Pose(item.position, item.rotation) @ pose
 
