@@ -22,6 +22,7 @@ from bench.conformance_cases import (
     tip_centre,
     tip_pose,
 )
+from pullback.description.tree import Tree
 from pullback.rigid.items import rotation_matrix
 
 STEPS = 50
@@ -39,7 +40,7 @@ def hold(values: Values, point: np.ndarray, turn: Tensor | None = None) -> Value
     return values | more
 
 
-def held_point(tree, values: Values, link: str = "tip") -> np.ndarray:
+def held_point(tree: Tree, values: Values, link: str = "tip") -> np.ndarray:
     """Return the held point of a link in the world at the start."""
     p, R = tip_pose(tree, values, link)
     return p + R @ np.array(HOLD)
@@ -79,7 +80,7 @@ def welded_load() -> Case:
     def make(x: Values, contact: pb.PGS, dtype: torch.dtype) -> pb.World:
         world = pb.World(gravity=x["gravity"], contact=contact)
         world.add(robot_of(tree, x, dtype), name="robot", q=at, actuators=servos(x), collision_links=[])
-        world.add_box("load", size=(0.2, 0.1, 0.3), mass=2.0, position=place.tolist(), orientation=quat.tolist())
+        world.add_sphere("load", radius=0.1, mass=2.0, position=place.tolist(), orientation=quat.tolist())
         frames = {"position_a": x["frame"], "orientation_a": x["turn"]}
         frames |= {"position_b": x["frame below"], "orientation_b": x["turn below"]}
         world.weld("robot/tip", "load", **frames)
@@ -92,8 +93,8 @@ def on_the_ground() -> Case:
     """Return a chain that slides on the ground with its base held by a point."""
     tree = mechanism("chain")
     values = solid(controls(start(tree, 0.0, 5), tree, STEPS, 6, press=20.0), tree, 0.1)
-    values["qd"] = 0.3 * torch.from_numpy(np.random.default_rng(1).normal(size=len(values["qd"])))
     at = values["q"].clone()
+    values["qd"] = sliding_velocity(tree, values)
     height = float(tip_centre(tree, values)[2] - TIP + DEPTH)
     values = hold(values, held_point(tree, values, "base"))
 
@@ -105,7 +106,18 @@ def on_the_ground() -> Case:
         world.connect("robot/base", position_a=x["frame"], position_b=x["frame below"])
         return world
 
-    return Case("chain", "connect, sliding", values, make, STEPS, 1e-3, 1e-4)
+    return Case("chain", "connect, sliding", values, make, STEPS, 1e-3, 1e-4, "sliding")
+
+
+def sliding_velocity(tree: Tree, values: Values) -> Tensor:
+    """Return velocities that keep the held point of the base where it is and move the tip along the ground."""
+    robot, rows = robot_of(tree, {}, torch.float64), []
+    for link, point in (("base", held_point(tree, values, "base")), ("tip", tip_centre(tree, values))):
+        linear, angular = robot.compute_endeffector_jacobian(values["q"], link)
+        arm = torch.from_numpy(point - tip_pose(tree, values, link)[0])
+        arm = arm - tensor(0.0, 0.0, TIP if link == "tip" else 0.0)
+        rows.append(linear + torch.linalg.cross(angular, arm[:, None].expand_as(angular), dim=0))
+    return torch.linalg.pinv(torch.cat(rows)) @ tensor(0.0, 0.0, 0.0, 0.6, 0.4, 0.0)
 
 
 def quaternion(R: np.ndarray) -> Tensor:

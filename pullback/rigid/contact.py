@@ -25,7 +25,7 @@ class PGS:
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1
     """Fraction of a penetration that one step corrects."""
-    loop_erp: float = 1.0
+    loop_erp: float = 0.5
     """Fraction of a loop's opening that one step corrects."""
     cfm: float = 1e-6
     """Softness added to the diagonal [1/kg]."""

@@ -119,6 +119,14 @@ def close_loop(
     elif kind == "weld":
         first.orientation = check_quaternion(f"orientation_a of the {name}", given.get("orientation_a", UPRIGHT))
     _refuse_same_body(name, first, second)
+    for a_side, value in given.items():
+        b_side = a_side.replace("_a", "_b")
+        follows = isinstance(value, Tensor) and (value.requires_grad or value.ndim > 1)
+        if follows and b_side not in given:
+            raise PullbackError(
+                f"{a_side} of the {name} requires a gradient or differs between worlds; give {b_side} too, since what "
+                f"is found at the start would not follow it"
+            )
     # X_BG = X_WB^-1 X_WF
     here, there = first.start(), link_pose(second.item, second.link)
     met = Pose(there.rotation.T @ (here.translation - there.translation), there.rotation.T @ here.rotation)
