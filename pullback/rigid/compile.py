@@ -85,9 +85,8 @@ class SceneArrays:
     friction_dof: np.ndarray
     loop_body_a: np.ndarray
     loop_body_b: np.ndarray
-    loop_dof_a: np.ndarray
-    loop_dof_b: np.ndarray
-    loop_meet: np.ndarray
+    loop_start: np.ndarray
+    loop_sign: np.ndarray
     loop_row_loop: np.ndarray
     loop_row_kind: np.ndarray
     body_names: list[str]
@@ -107,7 +106,7 @@ class SceneArrays:
     @property
     def nloop(self) -> int:
         """Number of closed loops."""
-        return len(self.loop_meet)
+        return len(self.loop_start)
 
     @property
     def nscalar(self) -> int:
@@ -126,7 +125,7 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
-    last = [[forest.last_dof(body) for body in bodies] for bodies in ends]
+    walks = [forest.loop_walk(a, b) for a, b in ends]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
     return SceneArrays(
         nbody=len(parents),
@@ -139,7 +138,7 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
         v_start=_integers(forest.v_start),
         is_leaf=_integers([int(i not in parents) for i in range(len(parents))]),
         reaches_first=_integers([int(p not in parents[i + 1 :]) for i, p in enumerate(parents)]),
-        dof_parent=_integers(forest.dof_parent),
+        dof_parent=_integers([*forest.dof_parent, *(dof for walk in walks for dof in next_dofs(walk, forest.nv))]),
         dof_body=_integers(forest.dof_body),
         dof_coordinate=_integers(forest.dof_coordinate),
         shape_kind=_integers([SHAPE_KIND[shape.kind] for shape in shapes]),
@@ -156,9 +155,8 @@ def compile_world(world: World, max_contacts: int | None = None) -> SceneArrays:
         friction_dof=_integers(forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
         loop_body_b=_integers([b for _, b in ends]),
-        loop_dof_a=_integers([a for a, _ in last]),
-        loop_dof_b=_integers([b for _, b in last]),
-        loop_meet=_integers([forest.common_dof(a, b) for a, b in ends]),
+        loop_start=_integers([(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]),
+        loop_sign=_integers([sign for a, b in ends for sign in forest.loop_signs(a, b)]),
         loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
         loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
         body_names=forest.body_names,
@@ -189,7 +187,7 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     arrays.geometry.write(scene, device)
     for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
         setattr(scene, name, on_device(getattr(arrays, name)))
-    for name in ("body_a", "body_b", "dof_a", "dof_b", "meet", "row_loop", "row_kind"):
+    for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
         setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
 
@@ -273,9 +271,15 @@ class Forest:
             return WORLD
         return self.first_body[self.world.items.index(end.item)] + end.body
 
-    def common_dof(self, a: int, b: int) -> int:
-        """Return the last dof that moves both bodies, -1: none."""
-        return max({-1, *self._dofs_above(a)} & {-1, *self._dofs_above(b)})
+    def loop_walk(self, a: int, b: int) -> list[int]:
+        """Return the dofs that move either body, each before those inboard of it: those of b alone come first."""
+        of_a = self._dofs_above(a)
+        return [dof for dof in self._dofs_above(b) if dof not in of_a] + of_a
+
+    def loop_signs(self, a: int, b: int) -> list[int]:
+        """Return for every dof which body it moves: 1 a, -1 b, 0 both or neither."""
+        of_a, of_b = self._dofs_above(a), self._dofs_above(b)
+        return [(dof in of_a) - (dof in of_b) for dof in range(self.nv)]
 
     # -- pairs ---------------------------------------------------------------------------------------------------
 
@@ -403,6 +407,12 @@ class Forest:
             if has_dry_friction(item, body)
             for k in range(COORDINATES[body.kind][1])
         ]
+
+
+def next_dofs(walk: Sequence[int], nv: int) -> list[int]:
+    """Return for every dof the one after it in a walk, -1 after the last."""
+    after = dict(zip(walk, [*walk[1:], -1]))
+    return [after.get(dof, -1) for dof in range(nv)]
 
 
 def _bodies_with_mass(model: Model) -> set[int]:

@@ -35,7 +35,7 @@ SHARE = wp.constant(15)  # of the change by free motion, J v* - J qd, that an im
 BLOCK_ROWS = wp.constant(16)
 
 # rows of the problem a limit, a dry friction or a row of a loop
-DOF = wp.constant(0)  # nv + the loop for a row of a loop
+DOF = wp.constant(0)  # where the walk over its dofs starts in Scene.dof_parent
 SIGN = wp.constant(1)
 SCALAR_BIAS = wp.constant(2)
 LOWER = wp.constant(3)
@@ -332,18 +332,12 @@ def scalar_dot(
     """Return Y·x of scalar row s."""
     nv = scene.topology.nv
     total = Y.dtype(0.0)
-    u = int(scalars[s * SCALAR_ROWS + DOF, w])
-    if u >= nv:
-        # body b's own dofs, then all of body a's
-        loop = u - nv
-        u = scene.loop_dof_b[loop]
-        while u != scene.loop_meet[loop]:
-            total += Y[s * nv + u, w] * x[u, w]
-            u = scene.dof_parent[u]
-        u = scene.loop_dof_a[loop]
+    start = int(scalars[s * SCALAR_ROWS + DOF, w])
+    u = start % nv
+    way = start - u
     while u >= 0:
         total += Y[s * nv + u, w] * x[u, w]
-        u = scene.dof_parent[u]
+        u = scene.dof_parent[way + u]
     return total
 
 
@@ -354,14 +348,9 @@ def add_scalar_row(
 ):  # fmt: skip
     """Add Y^T impulse of scalar row s to x."""
     nv = scene.topology.nv
-    u = int(scalars[s * SCALAR_ROWS + DOF, w])
-    if u >= nv:
-        loop = u - nv
-        u = scene.loop_dof_b[loop]
-        while u != scene.loop_meet[loop]:
-            x[u, w] = x[u, w] + impulse * Y[s * nv + u, w]
-            u = scene.dof_parent[u]
-        u = scene.loop_dof_a[loop]
+    start = int(scalars[s * SCALAR_ROWS + DOF, w])
+    u = start % nv
+    way = start - u
     while u >= 0:
         x[u, w] = x[u, w] + impulse * Y[s * nv + u, w]
-        u = scene.dof_parent[u]
+        u = scene.dof_parent[way + u]

@@ -14,7 +14,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
-from pullback.rigid.loop_kernels import AXES_B, ORIGIN_A, loop_row_axes, loop_row_direction
+from pullback.rigid.loop_kernels import AXES_B, ORIGIN_A, ORIGIN_B, loop_row_axes, loop_row_direction
 from pullback.rigid.scene import CONTACT_ROWS, LOOP_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load6, load33, store
@@ -64,10 +64,13 @@ def velocity_at(body: int, point: Any, poses: wp.array2d(dtype=Any), motion: wp.
 
 @wp.func
 def add_loop_term(
-    scene: Scene, k: int, loops: wp.array2d(dtype=Any), poses: wp.array2d(dtype=Any), weight: Any, w: int,
+    scene: Scene, k: int, loops: wp.array2d(dtype=Any), slope: Any, poses: wp.array2d(dtype=Any), weight: Any, w: int,
     adj_loops: wp.array2d(dtype=Any), motion: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the cotangents of one row of a loop by its frames, and its wrench to its bodies' (loops.md, eq. (6))."""
+    """Add the cotangents of weight (J x + slope error), of one row of a loop, by its frames; add its wrench to bodies'.
+
+    docs/derivations/loops.md, eqs. (5) and (6).
+    """
     loop = scene.loop_row_loop[k]
     row = loop * LOOP_ROWS
     body_a = scene.loop_body_a[loop]
@@ -76,13 +79,19 @@ def add_loop_term(
     i, j = loop_row_axes(scene.loop_row_kind[k])
     force, torque, error = loop_row_direction(scene.loop_row_kind[k], row, loops, w)
     relative = velocity_at(body_a, point, poses, motion, w) - velocity_at(body_b, point, poses, motion, w)
-    if i < 0:
-        accumulate(adj_loops, row + ORIGIN_A, w, weight * wp.cross(force, angular(relative)))
-        accumulate(adj_loops, row + AXES_B + 3 * j, w, weight * linear(relative))
+    # what is held against the axis g of b: an axis of a, or the way between the origins
+    at = row + ORIGIN_A
+    held = point - load3(loops, row + ORIGIN_B, w)
+    g = load3(loops, row + AXES_B + 3 * j, w)
+    rate = linear(relative)
+    if i >= 0:
+        at = row + 3 * i
+        held = load3(loops, at, w)
+        rate = wp.cross(angular(relative), held)
     else:
-        turning = weight * angular(relative)
-        accumulate(adj_loops, row + 3 * i, w, wp.cross(load3(loops, row + AXES_B + 3 * j, w), turning))
-        accumulate(adj_loops, row + AXES_B + 3 * j, w, wp.cross(turning, load3(loops, row + 3 * i, w)))
+        accumulate(adj_loops, row + ORIGIN_B, w, -(weight * slope) * g)
+    accumulate(adj_loops, at, w, weight * (wp.cross(g, angular(relative)) + slope * g))
+    accumulate(adj_loops, row + AXES_B + 3 * j, w, weight * (rate + slope * held))
     F = spatial(weight * (wp.cross(point, force) + torque), weight * force)
     if body_a >= 0:
         accumulate(motion, body_a * MOTION_ROWS + WRENCH, w, F)
@@ -99,6 +108,7 @@ def add_jacobian_terms(
     contacts: wp.array2d(dtype=Any),
     blocks: wp.array2d(dtype=Any),
     loops: wp.array2d(dtype=Any),
+    slope: Any,
     poses: wp.array2d(dtype=Any),
     alpha: wp.array2d(dtype=Any),
     x: wp.array2d(dtype=Any),
@@ -144,7 +154,7 @@ def add_jacobian_terms(
             if body_b >= 0:
                 accumulate(motion, body_b * MOTION_ROWS + WRENCH, w, -F)
     for k in range(scene.nloop_row):
-        add_loop_term(scene, k, loops, poses, alpha[3 * ncontact + k, w], w, adj_loops, motion)
+        add_loop_term(scene, k, loops, slope, poses, alpha[3 * ncontact + k, w], w, adj_loops, motion)
     # joints carry their axes along, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k

@@ -136,71 +136,34 @@ def loop_row(
     nv = scene.topology.nv
     loop = scene.loop_row_loop[k]
     row = loop * LOOP_ROWS
-    meet = scene.loop_meet[loop]
     force, torque, error = loop_row_direction(scene.loop_row_kind[k], row, loops, w)
     point = load3(loops, row + ORIGIN_A, w)
     zero = Y.dtype(0.0)
     far = Y.dtype(1.0) / zero
-    # what moves both bodies moves neither against the other
-    u = int(meet)
+    first = scene.loop_start[loop] % nv
+    way = scene.loop_start[loop] - first
+    u = int(first)
     while u >= 0:
-        Y[k * nv + u, w] = zero
-        u = scene.dof_parent[u]
-    # dofs of a alone, of b alone, of both: every dof before those inboard of it
+        sign = Y.dtype(scene.loop_sign[loop * nv + u])
+        Y[k * nv + u, w] = sign * dof_power(scene, u, poses, point, force, torque, w)
+        u = scene.dof_parent[way + u]
+    # L^-T, every dof before those inboard of it
     diagonal = Y.dtype(settings.cfm)
-    part = int(0)
-    while part < 3:
-        u = scene.loop_dof_a[loop]
-        sign = Y.dtype(1.0)
-        stop = int(meet)
-        if part == 1:
-            u = scene.loop_dof_b[loop]
-            sign = -sign
-        elif part == 2:
-            u = meet
-            stop = int(-1)
-        first = int(u)
-        if part < 2:
-            while u != stop:
-                Y[k * nv + u, w] = sign * dof_power(scene, u, poses, point, force, torque, w)
-                u = scene.dof_parent[u]
-        u = first
-        while u != stop:
-            value = Y[k * nv + u, w] * L[u * nv + u, w]
-            Y[k * nv + u, w] = value
-            diagonal += value * value
-            t = int(scene.dof_parent[u])
-            while t >= 0:
-                Y[k * nv + t, w] = Y[k * nv + t, w] - L[u * nv + t, w] * value
-                t = scene.dof_parent[t]
-            u = scene.dof_parent[u]
-        part += 1
+    u = int(first)
+    while u >= 0:
+        value = Y[k * nv + u, w] * L[u * nv + u, w]
+        Y[k * nv + u, w] = value
+        diagonal += value * value
+        t = int(scene.dof_parent[u])
+        while t >= 0:
+            Y[k * nv + t, w] = Y[k * nv + t, w] - L[u * nv + t, w] * value
+            t = scene.dof_parent[t]
+        u = scene.dof_parent[way + u]
     at = k * SCALAR_ROWS
-    scalars[at + DOF, w] = Y.dtype(nv + loop)
+    scalars[at + DOF, w] = Y.dtype(scene.loop_start[loop])
     scalars[at + SIGN, w] = Y.dtype(1.0)
     scalars[at + SCALAR_BIAS, w] = Y.dtype(settings.loop_erp / settings.dt) * error
     scalars[at + LOWER, w] = -far
     scalars[at + UPPER, w] = far
     scalars[at + SCALAR_DIAGONAL, w] = diagonal
     scalars[at + SCALAR_SLOPE, w] = zero
-
-
-@wp.func
-def add_loop_errors_vjp(
-    scene: Scene, settings: ContactSettings, loops: wp.array2d(dtype=Any), multiplier: wp.array2d(dtype=Any), w: int,
-    adj_loops: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Add the cotangents of the frames for those of the rows' biases, which are minus the multipliers: eq. (5)."""
-    for k in range(scene.nloop_row):
-        row = scene.loop_row_loop[k] * LOOP_ROWS
-        i, j = loop_row_axes(scene.loop_row_kind[k])
-        adj = -loops.dtype(settings.loop_erp / settings.dt) * multiplier[k, w]
-        g = adj * load3(loops, row + AXES_B + 3 * j, w)
-        if i < 0:
-            apart = load3(loops, row + ORIGIN_A, w) - load3(loops, row + ORIGIN_B, w)
-            accumulate(adj_loops, row + ORIGIN_A, w, g)
-            accumulate(adj_loops, row + ORIGIN_B, w, -g)
-            accumulate(adj_loops, row + AXES_B + 3 * j, w, adj * apart)
-        else:
-            accumulate(adj_loops, row + 3 * i, w, g)
-            accumulate(adj_loops, row + AXES_B + 3 * j, w, adj * load3(loops, row + 3 * i, w))

@@ -62,7 +62,7 @@ class Scene:
     topology: Topology  # pyright: ignore[reportGeneralTypeIssues]
     nq: int
     nu: int
-    dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none
+    dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none; see loop_start
     dof_body: wp.array(dtype=wp.int32)
     dof_coordinate: wp.array(dtype=wp.int32)  # the coordinate of a one-dof joint's dof, -1: none
     shape_kind: wp.array(dtype=wp.int32)
@@ -88,9 +88,8 @@ class Scene:
     nloop: int
     loop_body_a: wp.array(dtype=wp.int32)  # -1: the world
     loop_body_b: wp.array(dtype=wp.int32)
-    loop_dof_a: wp.array(dtype=wp.int32)  # the last dof that moves a body, -1: none
-    loop_dof_b: wp.array(dtype=wp.int32)
-    loop_meet: wp.array(dtype=wp.int32)  # the last dof that moves both
+    loop_start: wp.array(dtype=wp.int32)  # the walk over a loop's dofs, a table of nv behind dof_parent: those of b
+    loop_sign: wp.array(dtype=wp.int32)  # alone, of a alone, of both; nv of each loop: 1 moves a, -1 moves b, 0 both
     nloop_row: int
     loop_row_loop: wp.array(dtype=wp.int32)  # of each row: its loop
     loop_row_kind: wp.array(dtype=wp.int32)  # and which of the loop's six motions it stops (loop_kernels.py)

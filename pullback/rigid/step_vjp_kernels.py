@@ -55,7 +55,7 @@ from pullback.rigid.jacobian_kernels import (
     ADJ_NORMAL,
     ADJ_POINT,
 )
-from pullback.rigid.loop_kernels import add_loop_errors_vjp, loop_frames_vjp
+from pullback.rigid.loop_kernels import loop_frames_vjp
 from pullback.rigid.problem_kernels import Job, add_all_rows, rows_of
 from pullback.rigid.scene import CONTACT_ROWS, GAP, LOOP_ROWS, PAIR, PAIR_ROWS
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
@@ -164,10 +164,6 @@ def bias_terms(
                 adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * (
                     approach + fraction * fall
                 )
-    add_loop_errors_vjp(
-        scene, job.settings, rows_from(scratch, place.loops), rows_from(kappa, 3 * nc), w,
-        rows_from(scratch, place.adj_loops),
-    )  # fmt: skip
     for k in range(scene.nloop_row):
         alpha[3 * nc + k, w] = zero
     for k in range(scene.nloop_row, ns):
@@ -313,7 +309,8 @@ def step_vjp(
     for term in range(terms):
         kinds = prepare_term(job, term, nc, ns, impacts, w, scratch)
         if kinds & 1 == 1:
-            jacobian_terms(job, nc, alpha, rows_from(scratch, place.rates), w, scratch)
+            # the errors of loops come with J v
+            jacobian_terms(job, nc, term == 2, alpha, rows_from(scratch, place.rates), w, scratch)
         if kinds & 2 == 2:
             mass_terms(job, zeta, shift, parameters, w, adj_q, adj_parameters, scratch)
     for c in range(nc):

@@ -15,13 +15,17 @@ from pullback.spatial.arrays import load3, rows_from, store
 
 @wp.func
 def jacobian_terms(
-    job: Job, nc: int, alpha: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Add the cotangents of alpha^T J x to those of contacts and bodies in scratch."""
+    job: Job, nc: int, with_errors: bool, alpha: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of alpha^T J x, or of alpha^T (J x + bias) for loops, to those in scratch."""
     place = job.scratch
+    slope = scratch.dtype(0.0)
+    if with_errors:
+        slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
     add_jacobian_terms(
         job.scene, nc, rows_from(scratch, place.contacts), rows_from(scratch, place.blocks),
-        rows_from(scratch, place.loops), rows_from(scratch, place.poses), alpha, x, w,
+        rows_from(scratch, place.loops), slope, rows_from(scratch, place.poses), alpha, x, w,
         rows_from(scratch, place.adj_contacts), rows_from(scratch, place.adj_loops),
         rows_from(scratch, place.wrench), rows_from(scratch, place.motion),
     )  # fmt: skip
