@@ -248,12 +248,11 @@ def test_mjcf_moves_as_in_mujoco(name, tmp_path):
         assert any("equality constraint 'j' is left out: it is a joint" in p for p in read(path).problems)
         model.eq_active0[1] = 0
     data = mujoco.MjData(model)
-    states = sim.rollout(state, torch.zeros(2000, 1, 0, dtype=F64), check=True)
-    for _ in range(2000):
-        mujoco.mj_step(model, data)
+    states = sim.rollout(state, 10000, checkpoint=10000, check=True)
+    mujoco.mj_step(model, data, 10000)
     ours = states.q[-1, 0, :3].numpy()
-    assert np.abs(ours - states.q[0, 0, :3].numpy()).max() > 0.05
-    np.testing.assert_allclose(ours, data.qpos[:3], atol=2e-3)
+    assert np.abs(ours).max() > 4.0
+    np.testing.assert_allclose(ours, data.qpos[:3], atol=2e-4)
 
 
 URDF_LOOP = (
