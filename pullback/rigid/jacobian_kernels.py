@@ -14,7 +14,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
-from pullback.rigid.loop_kernels import AXES_B, ORIGIN_A, ORIGIN_B, loop_row_axes, loop_row_direction
+from pullback.rigid.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
 from pullback.rigid.scene import CONTACT_ROWS, LOOP_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load6, load33, store
@@ -76,23 +76,22 @@ def add_loop_term(
     body_a = scene.loop_body_a[loop]
     body_b = scene.loop_body_b[loop]
     point = load3(loops, row + ORIGIN_A, w)
-    i, j = loop_row_axes(scene.loop_row_kind[k])
-    force, torque, error = loop_row_direction(scene.loop_row_kind[k], row, loops, w)
+    first, second, is_point = loop_row_vectors(scene.loop_row_kind[k], row)
     relative = velocity_at(body_a, point, poses, motion, w) - velocity_at(body_b, point, poses, motion, w)
-    # what is held against the axis g of b: an axis of a, or the way between the origins
-    at = row + ORIGIN_A
-    held = point - load3(loops, row + ORIGIN_B, w)
-    g = load3(loops, row + AXES_B + 3 * j, w)
-    rate = linear(relative)
-    if i >= 0:
-        at = row + 3 * i
-        held = load3(loops, at, w)
-        rate = wp.cross(angular(relative), held)
-    else:
+    x = load3(loops, first, w)
+    g = load3(loops, second, w)
+    # an axis of a is held against g of b, or the way between the origins
+    force = g - g
+    held = x
+    rate = wp.cross(angular(relative), x)
+    if is_point:
+        force = g
+        held = x - load3(loops, row + ORIGIN_B, w)
+        rate = linear(relative)
         accumulate(adj_loops, row + ORIGIN_B, w, -(weight * slope) * g)
-    accumulate(adj_loops, at, w, weight * (wp.cross(g, angular(relative)) + slope * g))
-    accumulate(adj_loops, row + AXES_B + 3 * j, w, weight * (rate + slope * held))
-    F = spatial(weight * (wp.cross(point, force) + torque), weight * force)
+    accumulate(adj_loops, first, w, weight * (wp.cross(g, angular(relative)) + slope * g))
+    accumulate(adj_loops, second, w, weight * (rate + slope * held))
+    F = weight * spatial(wp.cross(x, g), force)
     if body_a >= 0:
         accumulate(motion, body_a * MOTION_ROWS + WRENCH, w, F)
     if body_b >= 0:

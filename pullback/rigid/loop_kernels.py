@@ -34,36 +34,17 @@ ORIGIN_B = wp.constant(21)
 
 
 @wp.func
-def loop_row_axes(kind: int):
-    """Return which axes of the two frames a row is about, -1 for a's where only the point counts."""
-    i = int(-1)
-    j = int(kind)
-    if kind == 3:
-        i = 2
-        j = 0
-    elif kind == 4:
-        i = 2
-        j = 1
-    elif kind == 5:
-        i = 0
-        j = 1
-    return i, j
-
-
-@wp.func
-def loop_row_direction(kind: int, row: int, loops: wp.array2d(dtype=Any), w: int):
-    """Return force and torque on body a for an impulse of one, at the origin of its frame, and the error of a row."""
-    i, j = loop_row_axes(kind)
-    g = load3(loops, row + AXES_B + 3 * j, w)
-    force = g
-    torque = g - g
-    error = wp.dot(g, load3(loops, row + ORIGIN_A, w) - load3(loops, row + ORIGIN_B, w))
-    if i >= 0:
-        f = load3(loops, row + 3 * i, w)
-        force = g - g
-        torque = wp.cross(f, g)
-        error = wp.dot(f, g)
-    return force, torque, error
+def loop_row_vectors(kind: int, row: int):
+    """Return where the vectors of a row stand, p or f of frame a and g of frame b, and whether it is p."""
+    first = row + ORIGIN_A
+    second = row + AXES_B + 3 * kind
+    if kind >= 3:
+        first = row + 6
+        second = row + AXES_B + 3 * (kind - 3)
+    if kind == 5:
+        first = row
+        second = row + AXES_B + 3
+    return first, second, kind < 3
 
 
 @wp.func
@@ -110,8 +91,8 @@ def loop_frames_vjp(
 
 
 @wp.func
-def dof_power(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, force: Any, torque: Any, w: int):
-    """Return the power of a force at the point and a torque at the rate one of the dof v."""
+def dof_power(scene: Scene, v: int, poses: wp.array2d(dtype=Any), force: Any, moment: Any, w: int):
+    """Return the power of a force and its moment about the world's origin at the rate one of the dof v."""
     topology = scene.topology
     i = scene.dof_body[v]
     kind = topology.kind[i]
@@ -120,11 +101,10 @@ def dof_power(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, fo
     if kind <= PRISMATIC:
         axis = 2
     R = load33(poses, i * POSE_ROWS, w)
-    column = wp.vector(R[0, axis], R[1, axis], R[2, axis])
     push = force
     if kind != PRISMATIC and k < 3:
-        push = torque + wp.cross(point - load3(poses, i * POSE_ROWS + 9, w), force)
-    return wp.dot(column, push)
+        push = moment - wp.cross(load3(poses, i * POSE_ROWS + 9, w), force)
+    return wp.dot(wp.vector(R[0, axis], R[1, axis], R[2, axis]), push)
 
 
 @wp.func
@@ -136,8 +116,15 @@ def loop_row(
     nv = scene.topology.nv
     loop = scene.loop_row_loop[k]
     row = loop * LOOP_ROWS
-    force, torque, error = loop_row_direction(scene.loop_row_kind[k], row, loops, w)
-    point = load3(loops, row + ORIGIN_A, w)
+    first_vector, second_vector, is_point = loop_row_vectors(scene.loop_row_kind[k], row)
+    x = load3(loops, first_vector, w)
+    g = load3(loops, second_vector, w)
+    moment = wp.cross(x, g)
+    force = g - g
+    held = x
+    if is_point:
+        force = g
+        held = x - load3(loops, row + ORIGIN_B, w)
     zero = Y.dtype(0.0)
     far = Y.dtype(1.0) / zero
     first = scene.loop_start[loop] % nv
@@ -145,7 +132,7 @@ def loop_row(
     u = int(first)
     while u >= 0:
         sign = Y.dtype(scene.loop_sign[loop * nv + u])
-        Y[k * nv + u, w] = sign * dof_power(scene, u, poses, point, force, torque, w)
+        Y[k * nv + u, w] = sign * dof_power(scene, u, poses, force, moment, w)
         u = scene.dof_parent[way + u]
     # L^-T, every dof before those inboard of it
     diagonal = Y.dtype(settings.cfm)
@@ -162,7 +149,7 @@ def loop_row(
     at = k * SCALAR_ROWS
     scalars[at + DOF, w] = Y.dtype(scene.loop_start[loop])
     scalars[at + SIGN, w] = Y.dtype(1.0)
-    scalars[at + SCALAR_BIAS, w] = Y.dtype(settings.loop_erp / settings.dt) * error
+    scalars[at + SCALAR_BIAS, w] = Y.dtype(settings.loop_erp / settings.dt) * wp.dot(held, g)
     scalars[at + LOWER, w] = -far
     scalars[at + UPPER, w] = far
     scalars[at + SCALAR_DIAGONAL, w] = diagonal
