@@ -384,7 +384,9 @@ def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def all_cases() -> list[Case]:
     """Return the rows of the matrix."""
-    cases = [flying(), *explicitly(flying())]
+    from bench.conformance_loops import loop_cases
+
+    cases = [flying(), *explicitly(flying()), *loop_cases()]
     for kind in CHAINS:
         cases += [moving(kind, "none", 1e-6), *explicitly(moving(kind, "none", 1e-6))]
         cases.append(on_ground(kind, "sticking", "sticking", mu=2.0, velocity=(0.0, 0.0, 0.0)))

@@ -14,7 +14,7 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, unknown_name
-from pullback.description.tree import Joint, Link, Tree
+from pullback.description.tree import Joint, Link, Loop, Tree
 
 AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
 MIMIC_JOINTS = ("revolute", "continuous", "prismatic")
@@ -63,6 +63,9 @@ def check_tree(tree: Tree, *, strict: bool = False) -> None:
         _check_joint(joint, tree)
     _check_topology(tree)
     resolve_mimics(tree.joints, tree.source)
+    _check_unique("loop", (loop.name for loop in tree.loops), tree.source)
+    for loop in tree.loops:
+        _check_loop(loop, tree)
     for link in tree.links:
         fault = inertia_fault(link)
         if fault:
@@ -166,6 +169,16 @@ def _check_joint(joint: Joint, tree: Tree) -> None:
         )
 
 
+def _check_loop(loop: Loop, tree: Tree) -> None:
+    where = f"loop {loop.name!r} in {tree.source}"
+    links = [link.name for link in tree.links]
+    for name in (loop.link_a, loop.link_b):
+        if name is not None and name not in links:
+            raise DescriptionError(f"{where}: {unknown_name('link', name, links)}")
+    if loop.link_a == loop.link_b:
+        raise DescriptionError(f"{where} holds link {loop.link_a!r} to itself; name two links")
+
+
 def _check_axis(joint: Joint, where: str) -> None:
     if joint.type not in AXIS_JOINTS:
         return
@@ -182,7 +195,7 @@ def _check_topology(tree: Tree) -> None:
         if joint.child in parents:
             raise DescriptionError(
                 f"link {joint.child!r} in {tree.source} has two parents: joints {parents[joint.child].name!r} and "
-                f"{joint.name!r} both move it; a robot is a tree, so remove one (kinematic loops are not supported)"
+                f"{joint.name!r} both move it; a robot is a tree, so remove one (<loop_joint> closes loops)"
             )
         parents[joint.child] = joint
     roots = [link.name for link in tree.links if link.name not in parents]

@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.core.errors import DescriptionError
 from pullback.description.check import check_tree, parse_xml
-from pullback.description.tree import Joint, JointType, Limits, Link, Pose, Shape, Tree
+from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, Tree
 
 WORLD = 0
 # quantities of newer MuJoCo versions that have no counterpart here
@@ -93,6 +93,7 @@ class _Reader:
                 self._add_joints(body)
             tree.links.append(self._link(body))
         self._add_actuators()
+        self._add_loops(root)
         self._note_what_is_left_out(root)
         return tree
 
@@ -255,14 +256,54 @@ class _Reader:
             effort = min(effort, float(np.abs(model.jnt_actfrcrange[index]).max()))
         joint.limits = Limits(joint.limits.lower, joint.limits.upper, joint.limits.velocity, effort)
 
+    def _add_loops(self, root: int | None) -> None:
+        """Read `connect` and `weld`; other equality constraints are left out."""
+        model = self.model
+        for number in range(model.neq):
+            name = model.equality(number).name or f"equality{number}"
+            kind = self.mujoco.mjtEq(model.eq_type[number]).name.removeprefix("mjEQ_").lower()
+            if kind not in ("connect", "weld"):
+                self._note(f"equality constraint {name!r} is left out: it is a {kind}; connect and weld are read")
+            elif not model.eq_active0[number]:
+                self._note(f"equality constraint {name!r} is left out: it is not active at the start")
+            else:
+                (a, frame_a), (b, frame_b) = self._loop_frames(number, kind)
+                if a == WORLD:
+                    (a, frame_a), (b, frame_b) = (b, frame_b), (a, frame_a)
+                link_b = self.link_names[b]
+                if b == WORLD and root is not None:
+                    link_b, frame_b = self._on_the_world(root, frame_b)
+                self.tree.loops.append(Loop(name, kind, self.link_names[a], link_b, frame_a, frame_b))
+
+    def _loop_frames(self, number: int, kind: str) -> list[tuple[int, Pose]]:
+        """Return the two bodies of an equality constraint, and the frames on them that it holds together."""
+        model, data = self.model, self.model.eq_data[number]
+        ids = [int(model.eq_obj1id[number]), int(model.eq_obj2id[number])]
+        if int(model.eq_objtype[number]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
+            return [
+                (int(model.site_bodyid[site]), Pose(model.site_pos[site].copy(), _rotation(model.site_quat[site])))
+                for site in ids
+            ]
+        if kind == "connect":
+            frames = [Pose(data[:3].copy()), Pose(data[3:6].copy())]
+        else:
+            frames = [Pose(data[3:6].copy(), _rotation(data[6:10])), Pose(data[:3].copy())]
+        return list(zip(ids, frames))
+
+    def _on_the_world(self, root: int, frame: Pose) -> tuple[str | None, Pose]:
+        """Return link and frame of what is fixed to the world: on the root link if that is too."""
+        if self.tree.base == "floating":
+            return None, frame
+        R, p = _rotation(self.model.body_quat[root]), self.model.body_pos[root]
+        return self.link_names[root], Pose(-R.T @ p, R.T) @ frame
+
     def _note_what_is_left_out(self, root: int | None) -> None:
         model = self.model
         names = [model.geom(geom).name or f"geom {geom}" for geom in range(model.body_geomnum[WORLD])]
         if names:
             self._note(f"geoms of the world are left out ({', '.join(names)}); add the ground to the World instead")
-        for count, what in ((model.neq, "equality constraint(s)"), (model.ntendon, "tendon(s)")):
-            if count:
-                self._note(f"{count} {what} are left out")
+        if model.ntendon:
+            self._note(f"{model.ntendon} tendon(s) are left out")
         for field, what in UNREAD.items():
             values = getattr(model, field, None)
             if values is not None and np.any(values):

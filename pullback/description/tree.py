@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 JointType = Literal["fixed", "revolute", "continuous", "prismatic", "planar", "ball", "floating"]
+LoopKind = Literal["connect", "hinge", "weld"]
 ShapeType = Literal["sphere", "capsule", "cylinder", "box", "plane", "mesh"]
 
 Vector = tuple[float, ...]
@@ -96,8 +97,24 @@ class Joint:
 
 
 @dataclass
+class Loop:
+    """What closes a loop of the tree: a frame on link a and one on link b that stay together.
+
+    `connect` holds their origins together, `hinge` also their z axes, `weld` the whole frames. Without a link b it is
+    the world, in its own frame.
+    """
+
+    name: str
+    kind: LoopKind
+    link_a: str
+    link_b: str | None
+    frame_a: Pose = field(default_factory=Pose)
+    frame_b: Pose = field(default_factory=Pose)
+
+
+@dataclass
 class Tree:
-    """A robot as plain data: `links` and `joints` in the order of the file, one root, no loops.
+    """A robot as plain data: `links` and `joints` in the order of the file, one root; `loops` are cut out of it.
 
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
@@ -110,3 +127,4 @@ class Tree:
     source: str = ""
     problems: list[str] = field(default_factory=list)
     base: Literal["fixed", "floating"] | None = None
+    loops: list[Loop] = field(default_factory=list)

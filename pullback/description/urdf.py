@@ -14,7 +14,21 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError
 from pullback.description.check import check_tree, parse_xml, warn
-from pullback.description.tree import Joint, JointType, Limits, Link, Mimic, Pose, Shape, ShapeType, Tree, Vector
+from pullback.description.compile import align_z
+from pullback.description.tree import (
+    Joint,
+    JointType,
+    Limits,
+    Link,
+    Loop,
+    LoopKind,
+    Mimic,
+    Pose,
+    Shape,
+    ShapeType,
+    Tree,
+    Vector,
+)
 
 if TYPE_CHECKING:
     import yourdfpy
@@ -50,20 +64,29 @@ NUMBERS = (
     ("box", "size", (3,), True),
     ("mesh", "scale", (1, 3), False),
     ("lateral_friction", "value", (1,), False),
+    ("link1", "xyz", (3,), False),
+    ("link1", "rpy", (3,), False),
+    ("link2", "xyz", (3,), False),
+    ("link2", "rpy", (3,), False),
 )
+LOOP_KINDS: dict[str, LoopKind] = {"spherical": "connect", "revolute": "hinge", "fixed": "weld"}
 SHAPES = ("sphere", "capsule", "cylinder", "box", "mesh")
 
 
 def read_urdf(path: Path, *, strict: bool = False) -> Tree:
     """Read a robot from a URDF file.
 
-    Three common extensions are read too: `<capsule radius length>` as geometry, `armature` on `<dynamics>`, and
-    `<contact><lateral_friction value>` on a link. Mesh files are named, not opened: a missing one is a
-    DescriptionWarning. With `strict`, a non-physical inertia is an error instead of a warning.
+    Four common extensions are read too: `<capsule radius length>` as geometry, `armature` on `<dynamics>`,
+    `<contact><lateral_friction value>` on a link, and `<loop_joint name type>` with `<link1 link xyz rpy>` and
+    `<link2 ...>`, which closes a loop: `spherical`, `revolute` about `<axis>` in link1's frame, or `fixed`. Mesh files
+    are named, not opened: a missing one is a DescriptionWarning. With `strict`, a non-physical inertia is an error
+    instead of a warning.
     """
     path = Path(path)
     root = _parse(path)
     _check_elements(root, path.name)
+    loops = [_loop(element) for element in root.findall("loop_joint")]
+    etree.strip_elements(root, "loop_joint")
     robot = _parse_robot(root)
     tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name)
     for element, link in zip(root.findall("link"), robot.links):
@@ -72,6 +95,7 @@ def read_urdf(path: Path, *, strict: bool = False) -> Tree:
         tree.joints.append(_joint(element, joint))
         if joint.type == "fixed" and joint.mimic is not None:
             warn(tree, f"joint {joint.name!r} in {path.name}: a fixed joint cannot mimic; its <mimic> is left out")
+    tree.loops = loops
     check_tree(tree, strict=strict)
     return tree
 
@@ -83,7 +107,7 @@ def _parse(path: Path) -> Any:
         hint = "this is MJCF: name it .xml or call read_mjcf" if root.tag == "mujoco" else "give a URDF file"
         raise DescriptionError(f"{path.name} is not a URDF: its root element is <{root.tag}>, expected <robot>; {hint}")
     for element in list(root):
-        if element.tag not in ("link", "joint"):
+        if element.tag not in ("link", "joint", "loop_joint"):
             root.remove(element)
     for visual in root.findall("link/visual"):
         visual.getparent().remove(visual)
@@ -100,6 +124,8 @@ def _check_elements(root: Any, source: str) -> None:
         where = f"{element.tag} {name!r} in {source}"
         if element.tag == "joint":
             _check_joint_element(element, where)
+        if element.tag == "loop_joint":
+            _check_loop_element(element, where)
         for geometry in element.findall("collision"):
             _check_geometry(geometry, where)
         for tag, attribute, counts, required in NUMBERS:
@@ -119,6 +145,20 @@ def _check_joint_element(element: Any, where: str) -> None:
     mimic = element.find("mimic")
     if mimic is not None and not mimic.get("joint"):
         raise DescriptionError(f'{where}: <mimic> names no joint; write <mimic joint="...">')
+
+
+def _check_loop_element(element: Any, where: str) -> None:
+    if element.get("type") not in LOOP_KINDS:
+        raise DescriptionError(
+            f"{where}: unknown type {element.get('type')!r} of a loop joint; choose from: {', '.join(LOOP_KINDS)}"
+        )
+    for end in ("link1", "link2"):
+        found = element.find(end)
+        if found is None or not found.get("link"):
+            raise DescriptionError(f'{where}: no {end}; write <{end} link="..." xyz="0 0 0" rpy="0 0 0"/>')
+    axis = element.find("axis")
+    if axis is not None and not any(_numbers(axis, "xyz", "1 0 0")):
+        raise DescriptionError(f"{where}: axis has zero length; give a direction or leave <axis> out")
 
 
 def _check_geometry(collision: Any, where: str) -> None:
@@ -224,6 +264,37 @@ def _joint(element: Any, source: yourdfpy.Joint) -> Joint:
             offset=0.0 if offset is None else offset,
         )
     return joint
+
+
+def _loop(element: Any) -> Loop:
+    """Return a loop joint; a hinge acts about z of its frames, so both are turned there."""
+    kind = LOOP_KINDS[element.get("type")]
+    turn = np.eye(3)
+    if kind == "hinge":
+        axis = element.find("axis")
+        turn = align_z(_unit(np.array([1.0, 0.0, 0.0] if axis is None else _numbers(axis, "xyz", "1 0 0"))))
+    ends = [element.find(end) for end in ("link1", "link2")]
+    frames = []
+    for end in ends:
+        rotation = _rotation(*_numbers(end, "rpy", "0 0 0"))
+        frames.append(Pose(np.array(_numbers(end, "xyz", "0 0 0")), rotation @ turn))
+    return Loop(element.get("name"), kind, ends[0].get("link"), ends[1].get("link"), *frames)
+
+
+def _rotation(roll: float, pitch: float, yaw: float) -> np.ndarray:
+    """Return Rz(yaw) Ry(pitch) Rx(roll)."""
+    result = np.eye(3)
+    for axis, angle in ((2, yaw), (1, pitch), (0, roll)):
+        c, s = np.cos(angle), np.sin(angle)
+        i, j = (axis + 1) % 3, (axis + 2) % 3
+        turn = np.eye(3)
+        turn[i, i], turn[i, j], turn[j, i], turn[j, j] = c, -s, s, c
+        result = result @ turn
+    return result
+
+
+def _numbers(element: Any, attribute: str, default: str) -> list[float]:
+    return [float(word) for word in element.get(attribute, default).replace(",", " ").split()]
 
 
 def _limits(joint: yourdfpy.Joint) -> Limits:

@@ -13,21 +13,23 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError, DescriptionWarning
 from pullback.description.check import check_tree
-from pullback.description.tree import Joint, Link, Pose, Shape, Tree
+from pullback.description.tree import Joint, Link, Loop, LoopKind, Pose, Shape, Tree
 
 # URDF has no word for "no limit", and other readers refuse "inf"
 UNBOUNDED = 1e9
 
 AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
+LOOP_TYPES: dict[LoopKind, str] = {"connect": "spherical", "hinge": "revolute", "weld": "fixed"}
 SIZES = {"sphere": ("radius",), "capsule": ("radius", "length"), "cylinder": ("radius", "length")}
 
 
 def write_urdf(tree: Tree, path: str | Path) -> Path:
     """Write a tree to a URDF file, making its folder if needed, and return the path.
 
-    Numbers are written with all their digits. `<capsule>`, `armature` and `<contact><lateral_friction>` are the
-    extensions of `read_urdf`. What a URDF cannot say is an error where it would move differently (ball joints) and a
-    DescriptionWarning where it would not (planes, meshes without a file, gears, friction that differs on one link).
+    Numbers are written with all their digits. `<capsule>`, `armature`, `<contact><lateral_friction>` and `<loop_joint>`
+    are the extensions of `read_urdf`. What a URDF cannot say is an error where it would move differently (ball joints,
+    loops to the world) and a DescriptionWarning where it would not (planes, meshes without a file, gears, friction that
+    differs on one link).
     """
     path = Path(path)
     check_tree(replace(tree, problems=[]))
@@ -36,6 +38,8 @@ def write_urdf(tree: Tree, path: str | Path) -> Path:
         root.append(_link(link, path, tree.source))
     for joint in tree.joints:
         root.append(_joint(joint, tree.source))
+    for loop in tree.loops:
+        root.append(_loop(loop, tree.source))
     geared = [joint.name for joint in tree.joints if joint.gear is not None]
     if geared:
         _warn(f"{tree.source}: the gears of {', '.join(geared)} are left out; a URDF cannot hold them")
@@ -111,6 +115,20 @@ def _joint(joint: Joint, source: str) -> Any:
     if joint.mimic is not None:
         mimic = joint.mimic
         _child(element, "mimic", joint=mimic.joint, multiplier=mimic.multiplier, offset=mimic.offset)
+    return element
+
+
+def _loop(loop: Loop, source: str) -> Any:
+    if loop.link_b is None:
+        raise DescriptionError(
+            f"loop {loop.name!r} in {source} holds link {loop.link_a!r} to the world, which a URDF has no word for; "
+            f"leave it out, and close it by World.{loop.kind}"
+        )
+    element = etree.Element("loop_joint", name=loop.name, type=LOOP_TYPES[loop.kind])
+    for tag, link, frame in (("link1", loop.link_a, loop.frame_a), ("link2", loop.link_b, loop.frame_b)):
+        _child(element, tag, link=link, xyz=frame.translation, rpy=_roll_pitch_yaw(frame.rotation))
+    if loop.kind == "hinge":
+        _child(element, "axis", xyz=(0.0, 0.0, 1.0))
     return element
 
 

@@ -16,6 +16,7 @@ from pullback.description.compile import COORDINATES, WORLD, Model, massless_joi
 from pullback.rigid.geometry import Geometry
 from pullback.rigid.integrators import Integrator, Part
 from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
+from pullback.rigid.loops import End, check_closed, loop_row_kinds
 from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
 from pullback.rigid.world import World
 from pullback.robot.operators import KIND
@@ -83,6 +84,12 @@ class SceneArrays:
     actuator_dof: np.ndarray
     limit_dof: np.ndarray
     friction_dof: np.ndarray
+    loop_body_a: np.ndarray
+    loop_body_b: np.ndarray
+    loop_start: np.ndarray
+    loop_sign: np.ndarray
+    loop_row_loop: np.ndarray
+    loop_row_kind: np.ndarray
     body_names: list[str]
     shape_names: list[str]
     actuator_names: list[str]
@@ -97,16 +104,30 @@ class SceneArrays:
         """Number of pairs of shapes that may touch."""
         return len(self.pair_a)
 
+    @property
+    def nloop(self) -> int:
+        """Number of closed loops."""
+        return len(self.loop_start)
+
+    @property
+    def nscalar(self) -> int:
+        """Number of rows of loops, joint limits and dry friction, at most."""
+        return len(self.loop_row_loop) + len(self.limit_dof) + len(self.friction_dof)
+
 
 def compile_world(world: World, max_contacts: int | None = None, without: Collection[Part] = ()) -> SceneArrays:
     """Return the arrays of a world, some parts left out; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
+    check_closed(world.loops, world.contact.cfm)
     forest = Forest(world)
     shapes = forest.shapes
     pairs = [] if "contacts" in without else forest.ordered_pairs()
     geometry = Geometry(shapes, pairs)
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
+    ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
+    walks = [forest.loop_walk(a, b) for a, b in ends]
+    kinds = [loop_row_kinds(loop) for loop in world.loops]
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
@@ -118,7 +139,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         v_start=_integers(forest.v_start),
         is_leaf=_integers([int(i not in parents) for i in range(len(parents))]),
         reaches_first=_integers([int(p not in parents[i + 1 :]) for i, p in enumerate(parents)]),
-        dof_parent=_integers(forest.dof_parent),
+        dof_parent=_integers([*forest.dof_parent, *(dof for walk in walks for dof in next_dofs(walk, forest.nv))]),
         dof_body=_integers(forest.dof_body),
         dof_coordinate=_integers(forest.dof_coordinate),
         shape_kind=_integers([SHAPE_KIND[shape.kind] for shape in shapes]),
@@ -133,6 +154,12 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         actuator_dof=_integers(forest.actuator_dof),
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
+        loop_body_a=_integers([a for a, _ in ends]),
+        loop_body_b=_integers([b for _, b in ends]),
+        loop_start=_integers([(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]),
+        loop_sign=_integers([sign for a, b in ends for sign in forest.loop_signs(a, b)]),
+        loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
+        loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
@@ -145,6 +172,11 @@ def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
     def joint(dof: int) -> str:
         return f"the joint of {arrays.body_names[arrays.dof_body[dof]]!r}"
 
+    if arrays.nloop:
+        raise PullbackError(
+            f"integrator={integrator!r} is for smooth motion without constraints, and the world has {arrays.nloop} closed "
+            f"loops; leave integrator at 'semi_implicit'"
+        )
     if arrays.npair:
         a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
         found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"
@@ -176,11 +208,14 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.topology = topology
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
+    scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
     for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
     for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
         setattr(scene, name, on_device(getattr(arrays, name)))
+    for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
+        setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
 
 
@@ -220,19 +255,22 @@ class Forest:
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
         self.first_dof: list[int] = []
+        self.first_body: list[int] = []
         self.nq = self.nv = 0
         for number, item in enumerate(world.items):
             self._append(number, item)
         self.neighbour = [self._neighbour(item) for item in world.items]
+        self.held = {frozenset(self.body_of(end) for end in loop.ends) for loop in world.loops}
 
     def _append(self, number: int, item: Placed) -> None:
         first, first_dof = len(self.parent), self.nv
         self.first_dof.append(first_dof)
+        self.first_body.append(first)
         for body in item.bodies:
             parent = WORLD if body.parent == WORLD else first + body.parent
             (nq, nv), here = COORDINATES[body.kind], len(self.parent)
             for k in range(nv):
-                self.dof_parent.append(self.nv + k - 1 if k else self._last_dof(parent))
+                self.dof_parent.append(self.nv + k - 1 if k else self.last_dof(parent))
                 self.dof_body.append(here)
                 self.dof_coordinate.append(self.nq if nv == 1 else -1)
             self.parent.append(parent)
@@ -248,8 +286,27 @@ class Forest:
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
             self.shape_item.append(number)
 
-    def _last_dof(self, body: int) -> int:
+    def last_dof(self, body: int) -> int:
+        """Return the last dof that moves a body, -1: none."""
         return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.kind[body]][1] - 1
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    def body_of(self, end: End) -> int:
+        """Return the body that one end of a loop is on."""
+        if end.item is None or end.body == WORLD:
+            return WORLD
+        return self.first_body[self.world.items.index(end.item)] + end.body
+
+    def loop_walk(self, a: int, b: int) -> list[int]:
+        """Return the dofs that move either body, each before those inboard of it: those of b alone come first."""
+        of_a = self._dofs_above(a)
+        return [dof for dof in self._dofs_above(b) if dof not in of_a] + of_a
+
+    def loop_signs(self, a: int, b: int) -> list[int]:
+        """Return for every dof which body it moves: 1 a, -1 b, 0 both or neither."""
+        of_a, of_b = self._dofs_above(a), self._dofs_above(b)
+        return [(dof in of_a) - (dof in of_b) for dof in range(self.nv)]
 
     # -- pairs ---------------------------------------------------------------------------------------------------
 
@@ -262,6 +319,7 @@ class Forest:
             for a in count
             for b in count[a + 1 :]
             if self._may_touch(self.shape_item[a], self.shapes[a], self.shape_item[b], self.shapes[b])
+            and not self._is_held(self.shape_body[a], self.shape_body[b])
         ]
 
     def ordered_pairs(self) -> list[tuple[int, int]]:
@@ -299,11 +357,15 @@ class Forest:
         return min(sum(points), max([usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
-        dofs, dof = [], self._last_dof(body)
+        dofs, dof = [], self.last_dof(body)
         while dof >= 0:
             dofs.append(dof)
             dof = self.dof_parent[dof]
         return dofs
+
+    def _is_held(self, a: int, b: int) -> bool:
+        """Tell whether a loop holds two bodies together, as a joint holds neighbours."""
+        return WORLD not in (a, b) and frozenset((a, b)) in self.held
 
     def _may_touch(self, item_a: int, a: CollisionShape, item_b: int, b: CollisionShape) -> bool:
         """Tell whether two shapes may touch: not fixed to each other, not neighbours, and of groups that meet."""
@@ -372,6 +434,12 @@ class Forest:
             if has_dry_friction(item, body)
             for k in range(COORDINATES[body.kind][1])
         ]
+
+
+def next_dofs(walk: Sequence[int], nv: int) -> list[int]:
+    """Return for every dof the one after it in a walk, -1 after the last."""
+    after = dict(zip(walk, [*walk[1:], -1]))
+    return [after.get(dof, -1) for dof in range(nv)]
 
 
 def _bodies_with_mass(model: Model) -> set[int]:

@@ -2,7 +2,7 @@
 
 With M = L^T L and s = L v, a row J of the problem is kept as Y = L^-T J^T, so that J v = Y·s, J M^-1 J^T = Y·Y, and
 an impulse lam moves s by Y lam. Contacts have three rows, normal and two tangents, kept together dof by dof; limits and
-dry friction have one.
+dry friction have one, those of a loop (loop_kernels.py) stand before them.
 """
 
 from typing import Any
@@ -34,14 +34,14 @@ TANGENT = wp.constant(12)
 SHARE = wp.constant(15)  # of the change by free motion, J v* - J qd, that an impact's bias takes
 BLOCK_ROWS = wp.constant(16)
 
-# rows of the problem a limit or a dry friction
-DOF = wp.constant(0)
+# rows of the problem a limit, a dry friction or a row of a loop
+DOF = wp.constant(0)  # where the walk over its dofs starts in Scene.dof_parent
 SIGN = wp.constant(1)
 SCALAR_BIAS = wp.constant(2)
 LOWER = wp.constant(3)
 UPPER = wp.constant(4)
 SCALAR_DIAGONAL = wp.constant(5)
-SCALAR_SLOPE = wp.constant(6)  # 0 for dry friction
+SCALAR_SLOPE = wp.constant(6)  # 0 for dry friction and loops
 SCALAR_ROWS = wp.constant(7)
 
 
@@ -54,6 +54,7 @@ class ContactSettings:
     cfm: wp.float64
     margin: wp.float64
     limit_margin: wp.float64
+    loop_erp: wp.float64
     threshold: wp.float64
     tolerance: wp.float64
     iterations: int
@@ -265,12 +266,12 @@ def scalar_rows(
     friction: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), w: int,
     scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the rows of joint limits that are near and of dry friction; return how many there are."""
+    """Write the rows of joint limits that are near and of dry friction after those of loops; return how many."""
     zero = q.dtype(0.0)
     one = q.dtype(1.0)
     dt = q.dtype(settings.dt)
     far = one / zero
-    count = int(0)
+    count = int(scene.nloop_row)
     for k in range(scene.nlimit):
         v = scene.limit_dof[k]
         position = q[scene.dof_coordinate[v], w]
@@ -333,10 +334,12 @@ def scalar_dot(
     """Return Y·x of scalar row s."""
     nv = scene.topology.nv
     total = Y.dtype(0.0)
-    u = int(scalars[s * SCALAR_ROWS + DOF, w])
+    start = int(scalars[s * SCALAR_ROWS + DOF, w])
+    u = start % nv
+    way = start - u
     while u >= 0:
         total += Y[s * nv + u, w] * x[u, w]
-        u = scene.dof_parent[u]
+        u = scene.dof_parent[way + u]
     return total
 
 
@@ -347,7 +350,9 @@ def add_scalar_row(
 ):  # fmt: skip
     """Add Y^T impulse of scalar row s to x."""
     nv = scene.topology.nv
-    u = int(scalars[s * SCALAR_ROWS + DOF, w])
+    start = int(scalars[s * SCALAR_ROWS + DOF, w])
+    u = start % nv
+    way = start - u
     while u >= 0:
         x[u, w] = x[u, w] + impulse * Y[s * nv + u, w]
-        u = scene.dof_parent[u]
+        u = scene.dof_parent[way + u]

@@ -32,6 +32,8 @@ class PGS:
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1
     """Fraction of a penetration that one step corrects."""
+    loop_erp: float = 0.5
+    """Fraction of a loop's opening that one step corrects."""
     cfm: float = 1e-6
     """Softness added to the diagonal [1/kg]."""
     margin: float = 0.01
@@ -50,7 +52,8 @@ class PGS:
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)
-        check_value("erp", self.erp, least=0.0, most=1.0)
+        for name in ("erp", "loop_erp"):
+            check_value(name, getattr(self, name), least=0.0, most=1.0)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
-from pullback.rigid.scene import CONTACT_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
+from pullback.rigid.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
+from pullback.rigid.scene import CONTACT_ROWS, LOOP_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load6, load33, store
 from pullback.spatial.vectors import angular, cross_force, linear, spatial
@@ -62,6 +63,42 @@ def velocity_at(body: int, point: Any, poses: wp.array2d(dtype=Any), motion: wp.
 
 
 @wp.func
+def add_loop_term(
+    scene: Scene, k: int, loops: wp.array2d(dtype=Any), slope: Any, poses: wp.array2d(dtype=Any), weight: Any, w: int,
+    adj_loops: wp.array2d(dtype=Any), motion: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of weight (J x + slope error), of one row of a loop, by its frames; add its wrench to bodies'.
+
+    docs/derivations/loops.md, eqs. (5) and (6).
+    """
+    loop = scene.loop_row_loop[k]
+    row = loop * LOOP_ROWS
+    body_a = scene.loop_body_a[loop]
+    body_b = scene.loop_body_b[loop]
+    point = load3(loops, row + ORIGIN_A, w)
+    first, second, is_point = loop_row_vectors(scene.loop_row_kind[k], row)
+    relative = velocity_at(body_a, point, poses, motion, w) - velocity_at(body_b, point, poses, motion, w)
+    x = load3(loops, first, w)
+    g = load3(loops, second, w)
+    # an axis of a is held against g of b, or the way between the origins
+    force = g - g
+    held = x
+    rate = wp.cross(angular(relative), x)
+    if is_point:
+        force = g
+        held = x - load3(loops, row + ORIGIN_B, w)
+        rate = linear(relative)
+        accumulate(adj_loops, row + ORIGIN_B, w, -(weight * slope) * g)
+    accumulate(adj_loops, first, w, weight * (wp.cross(g, angular(relative)) + slope * g))
+    accumulate(adj_loops, second, w, weight * (rate + slope * held))
+    F = weight * spatial(wp.cross(x, g), force)
+    if body_a >= 0:
+        accumulate(motion, body_a * MOTION_ROWS + WRENCH, w, F)
+    if body_b >= 0:
+        accumulate(motion, body_b * MOTION_ROWS + WRENCH, w, -F)
+
+
+@wp.func
 def add_jacobian_terms(
     # model
     scene: Scene,
@@ -69,16 +106,19 @@ def add_jacobian_terms(
     ncontact: int,
     contacts: wp.array2d(dtype=Any),
     blocks: wp.array2d(dtype=Any),
+    loops: wp.array2d(dtype=Any),
+    slope: Any,
     poses: wp.array2d(dtype=Any),
     alpha: wp.array2d(dtype=Any),
     x: wp.array2d(dtype=Any),
     w: int,
     # out, added to
     adj_contacts: wp.array2d(dtype=Any),
+    adj_loops: wp.array2d(dtype=Any),
     wrench: wp.array2d(dtype=Any),
     motion: wp.array2d(dtype=Any),
 ):
-    """Add the cotangents of alpha^T J x by the contacts' points and normals and by the poses of bodies, eq. (7)."""
+    """Add the cotangents of alpha^T J x by what contacts and loops consist of and by the poses of bodies, eq. (7)."""
     topology = scene.topology
     zero = poses.dtype(0.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
@@ -112,6 +152,8 @@ def add_jacobian_terms(
                 accumulate(motion, body_a * MOTION_ROWS + WRENCH, w, F)
             if body_b >= 0:
                 accumulate(motion, body_b * MOTION_ROWS + WRENCH, w, -F)
+    for k in range(scene.nloop_row):
+        add_loop_term(scene, k, loops, slope, poses, alpha[3 * ncontact + k, w], w, adj_loops, motion)
     # joints carry their axes along, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k

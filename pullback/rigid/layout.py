@@ -13,6 +13,7 @@ from pullback.rigid.scene import (
     ACTUATOR_ROWS,
     CANDIDATE_ROWS,
     CONTACT_ROWS,
+    LOOP_ROWS,
     MAX_CANDIDATES,
     PAIR_ROWS,
     POSE_ROWS,
@@ -41,6 +42,7 @@ class ParameterRows:
     fields: int
     pairs: int
     limits: int
+    loops: int
 
 
 @wp.struct
@@ -64,6 +66,7 @@ class ScratchRows:
     Y: int
     scalars: int
     Y_scalar: int
+    loops: int
     lam: int
     warm: int
     stages: int
@@ -97,6 +100,7 @@ class ScratchRows:
     adj_lower: int
     adj_upper: int
     adj_contacts: int
+    adj_loops: int
     motion: int
     wrench: int
     recursion: int
@@ -105,7 +109,9 @@ class ScratchRows:
     slots: int
 
 
-def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair: int) -> tuple[Any, dict[str, int]]:
+def parameter_rows(
+    nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair: int, nloop: int
+) -> tuple[Any, dict[str, int]]:
     """Return where each group of parameters starts, and how many rows each has, in order."""
     sizes = {
         "gravity": 3,
@@ -118,6 +124,7 @@ def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair
         "fields": nfield,
         "pairs": int(PAIR_ROWS) * npair,
         "limits": 2 * nv,
+        "loops": int(LOOP_ROWS) * nloop,
     }
     rows = ParameterRows()
     _place(rows, sizes)
@@ -132,6 +139,7 @@ def scratch_rows(
     impulses: int,
     contacts: int,
     scalars: int,
+    loops: int,
     sweeps: int,
     newton: bool,
     exact: bool,
@@ -160,6 +168,7 @@ def scratch_rows(
         "Y": 3 * nv * contacts,
         "scalars": int(SCALAR_ROWS) * scalars,
         "Y_scalar": nv * scalars,
+        "loops": int(LOOP_ROWS) * loops,
         "lam": m,
         "warm": 1,
         "stages": (stages + 1) * (nq + 2 * nv) if stages else 0,
@@ -200,6 +209,7 @@ def scratch_rows(
         "adj_lower": scalars,
         "adj_upper": scalars,
         "adj_contacts": 7 * contacts,
+        "adj_loops": int(LOOP_ROWS) * loops,
         "motion": 12 * nbody,
         "wrench": 6 * nbody,
         "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,

@@ -1,8 +1,9 @@
 """All step Jacobians of a trajectory in one launch, a thread for each state (docs/derivations/linearize.md).
 
-A step whose impulses are a solution, and in which nothing bounces, is differentiated by matrices: one elimination for
-all columns. Any other is walked back by the step's adjoint, row by row. A row is a cotangent of the state after the
-step, in its tangent space, and becomes one of the state before: coordinates, velocities, impulses of a warm start.
+A step whose impulses are a solution, in which nothing bounces and no loop is closed, is differentiated by matrices: one
+elimination for all columns. Any other is walked back by the step's adjoint, row by row. A row is a cotangent of the
+state after the step, in its tangent space, and becomes one of the state before: coordinates, velocities, impulses of a
+warm start.
 """
 
 from functools import cache
@@ -157,8 +158,8 @@ def write_jacobian(
 
 @wp.func
 def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether the impulses are a solution, to be differentiated as one, and nothing bounces."""
-    smooth = job.settings.unrolled == 0 and sweeps >= 0
+    """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed."""
+    smooth = job.settings.unrolled == 0 and sweeps >= 0 and job.scene.nloop == 0
     for c in range(nc):
         if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
             smooth = False

@@ -78,8 +78,7 @@ class WorldPrograms:
         self.shapes = AllShapes if not is_plain else RoundShapes if is_round else AnyShapes
         if stages:
             self.shapes = NoShapes
-        scalars = len(arrays.limit_dof) + len(arrays.friction_dof)
-        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + scalars if contact.warm_start else 0
+        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.rollout = lru_cache(PLANS)(self._rollout)
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
@@ -120,9 +119,8 @@ class WorldPrograms:
         from pullback.rigid.linearize_dynamics_kernels import LinearJob, linear_rows
 
         a = self.arrays
-        scalars = len(a.limit_dof) + len(a.friction_dof)
         place, extra = linear_rows(
-            nbody=a.nbody, nq=a.nq, nv=a.nv, nu=a.nu, impulses=self.nimpulse, rows=3 * a.max_contacts + scalars
+            nbody=a.nbody, nq=a.nq, nv=a.nv, nu=a.nu, impulses=self.nimpulse, rows=3 * a.max_contacts + a.nscalar
         )
         rows = 2 * a.nv * (2 * a.nv + a.nu), rollout_kernels.STATUS_ROWS
         step = self._bind(linearize_operator(self.shapes), rows, self.plan(1, Every(1)), skipped=1)
@@ -150,7 +148,7 @@ class WorldPrograms:
     ) -> Program:
         arrays, contact = self.arrays, self.contact
         parameters, _ = parameter_rows(
-            arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.geometry.rows, arrays.npair
+            arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.geometry.rows, arrays.npair, arrays.nloop
         )
         place, forward, total = scratch_rows(
             nbody=arrays.nbody,
@@ -158,7 +156,8 @@ class WorldPrograms:
             nv=arrays.nv,
             impulses=self.nimpulse,
             contacts=arrays.max_contacts,
-            scalars=len(arrays.limit_dof) + len(arrays.friction_dof),
+            scalars=arrays.nscalar,
+            loops=arrays.nloop,
             sweeps=contact.iterations,
             newton=self._polishes,
             exact=self.exact,
@@ -194,7 +193,7 @@ class WorldPrograms:
         settings.dt = self.dt
         settings.limit_margin = LIMIT_MARGIN
         settings.threshold = contact.restitution_threshold
-        for name in ("erp", "cfm", "margin", "iterations"):
+        for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(contact, name))
         settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
         settings.exact = int(self.exact)

@@ -16,6 +16,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
 from pullback.rigid.actuators import Actuator
 from pullback.rigid.items import Placed, has_dry_friction, one_dof
+from pullback.rigid.loops import loop_rows
 from pullback.rigid.shape_rows import EXTENTS, ShapeRows
 from pullback.rigid.values import Remembered, Sources, Tensor, are_same, as_constant, batched
 from pullback.rigid.world import World
@@ -39,6 +40,7 @@ class Rows(NamedTuple):
     fields: Tensor
     pairs: Tensor
     limits: Tensor
+    loops: Tensor
 
 
 class ImplicitDamping(NamedTuple):
@@ -65,6 +67,7 @@ class WorldParameters:
     ) -> None:
         self.world = world
         self.items = list(world.items)
+        self.loops = list(world.loops)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
         self.implicit = implicit
@@ -75,7 +78,8 @@ class WorldParameters:
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
         self._groups = {
-            name: Remembered() for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits")
+            name: Remembered()
+            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "loops")
         }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -131,6 +135,7 @@ class WorldParameters:
             groups["fields"](sources["fields"], shapes.fields),
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
+            groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self._links, self.like)),
         )
         common_batch(*rows)
         tensors = [x for given in sources.values() for x in given.tensors]
@@ -159,6 +164,7 @@ class WorldParameters:
             "fields": Sources(fields),
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
+            "loops": _robot_sources(moved, [x for loop in self.loops for end in loop.ends for x in end.values]),
         }
         self._version, self._modules = self.world.version, modules
 
@@ -228,21 +234,24 @@ class WorldParameters:
         """Return where the links of the shapes sit on their bodies, R_BL (b, n, 3, 3) and p_BL (b, n, 3)."""
         rotations, positions = [torch.zeros(1, 0, 3, 3).to(self.like)], [torch.zeros(1, 0, 3).to(self.like)]
         for item in self.items:
-            shapes = [shape for shape in item.shapes if shape.kind in EXTENTS]
-            if item.robot is None:
-                R = torch.eye(3).to(self.like).expand(1, len(shapes), 3, 3)
-                p = self.like.new_zeros(1, len(shapes), 3)
-            else:
-                kinematics = self._of_our_type(item, item.robot).kinematics({})
-                links = [shape.link for shape in shapes]
-                R, p = kinematics.R_BL[:, links], kinematics.p_BL[:, links]
-                if item.robot.model.base != "floating" and shapes:
-                    R, p = self._put(item, R, p, [shape.body == WORLD for shape in shapes])
+            R, p = self._links(item, [shape.link for shape in item.shapes if shape.kind in EXTENTS])
             rotations.append(R)
             positions.append(p)
         batch = common_batch(*rotations)
         R_BL, p_BL = ([x.expand(batch, *x.shape[1:]) for x in parts] for parts in (rotations, positions))
         return torch.cat(R_BL, 1), torch.cat(p_BL, 1)
+
+    def _links(self, item: Placed | None, links: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return where links of an item sit on their bodies, R_BL (b, n, 3, 3) and p_BL (b, n, 3)."""
+        if item is None or item.robot is None:
+            R = torch.eye(3).to(self.like).expand(1, len(links), 3, 3)
+            return R, self.like.new_zeros(1, len(links), 3)
+        kinematics = self._of_our_type(item, item.robot).kinematics({})
+        R, p = kinematics.R_BL[:, links], kinematics.p_BL[:, links]
+        model = item.robot.model
+        if model.base != "floating" and links:
+            R, p = self._put(item, R, p, [model.link_body[link] == WORLD for link in links])
+        return R, p
 
     # -- joints --------------------------------------------------------------------------------------------------
 

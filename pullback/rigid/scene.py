@@ -7,6 +7,7 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
     actuators   4 rows an actuator  gain, kp, kd, effort limit: tau = clamp(gain u - kp q - kd qd, -limit, limit)
     limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
     friction    1 row a dof         dry friction [N·m, N]
+    loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
 
 A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
 a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
@@ -34,6 +35,7 @@ SHAPE_ROTATION = wp.constant(4)
 SHAPE_POSITION = wp.constant(13)
 
 PAIR_ROWS = wp.constant(2)
+LOOP_ROWS = wp.constant(24)
 ACTUATOR_ROWS = wp.constant(4)
 
 # rows of a contact: the pair it belongs to, the features that touch, and their geometry in the world
@@ -60,7 +62,7 @@ class Scene:
     topology: Topology  # pyright: ignore[reportGeneralTypeIssues]
     nq: int
     nu: int
-    dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none
+    dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none; see loop_start
     dof_body: wp.array(dtype=wp.int32)
     dof_coordinate: wp.array(dtype=wp.int32)  # the coordinate of a one-dof joint's dof, -1: none
     shape_kind: wp.array(dtype=wp.int32)
@@ -83,3 +85,11 @@ class Scene:
     limit_dof: wp.array(dtype=wp.int32)
     nfriction: int  # dofs with dry friction
     friction_dof: wp.array(dtype=wp.int32)
+    nloop: int
+    loop_body_a: wp.array(dtype=wp.int32)  # -1: the world
+    loop_body_b: wp.array(dtype=wp.int32)
+    loop_start: wp.array(dtype=wp.int32)  # the walk over a loop's dofs, a table of nv behind dof_parent: those of b
+    loop_sign: wp.array(dtype=wp.int32)  # alone, of a alone, of both; nv of each loop: 1 moves a, -1 moves b, 0 both
+    nloop_row: int
+    loop_row_loop: wp.array(dtype=wp.int32)  # of each row: its loop
+    loop_row_kind: wp.array(dtype=wp.int32)  # and which of the loop's six motions it stops (loop_kernels.py)

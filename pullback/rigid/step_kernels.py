@@ -37,6 +37,7 @@ from pullback.rigid.dynamics_kernels import (
     solve_transposed,
 )
 from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
+from pullback.rigid.loop_kernels import loop_frames, loop_row
 from pullback.rigid.problem_kernels import Job, add_all_rows, write_problem
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_solve
 from pullback.rigid.solvers.newton_kernels import newton_step
@@ -113,6 +114,13 @@ def contact_problem(
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, contacts, c, Y, start, s, pairs, w, blocks)
+    loops = rows_from(scratch, place.loops)
+    loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
+    for k in range(scene.nloop_row):
+        loop_row(
+            scene, job.settings, k, loops, poses, L, w,
+            rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
+        )  # fmt: skip
     nscalar = scalar_rows(
         scene, job.settings, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,

@@ -55,8 +55,9 @@ from pullback.rigid.jacobian_kernels import (
     ADJ_NORMAL,
     ADJ_POINT,
 )
+from pullback.rigid.loop_kernels import loop_frames_vjp
 from pullback.rigid.problem_kernels import Job, add_all_rows, rows_of
-from pullback.rigid.scene import CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
+from pullback.rigid.scene import CONTACT_ROWS, GAP, LOOP_ROWS, PAIR, PAIR_ROWS
 from pullback.rigid.sides_kernels import find_kinks, judge_sides, take_sides
 from pullback.rigid.solvers.implicit_kernels import implicit_vjp
 from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
@@ -169,7 +170,9 @@ def bias_terms(
                 adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * (
                     approach + fraction * fall
                 )
-    for k in range(ns):
+    for k in range(scene.nloop_row):
+        alpha[3 * nc + k, w] = zero
+    for k in range(scene.nloop_row, ns):
         row = k * SCALAR_ROWS
         v = int(scalars[row + DOF, w])
         slope = scalars[row + SCALAR_SLOPE, w]
@@ -309,6 +312,8 @@ def step_vjp(
         wrench[i, w] = zero
     for r in range(ADJ_CONTACT_ROWS * nc):
         adj_contacts[r, w] = zero
+    for r in range(LOOP_ROWS * scene.nloop):
+        scratch[place.adj_loops + r, w] = zero
     if nc + ns > 0:
         if bias_terms(job, nc, ns, w, adj_q, adj_parameters, scratch) == 1:
             for v in range(nv):
@@ -325,7 +330,8 @@ def step_vjp(
     for term in range(terms):
         kinds = prepare_term(job, term, nc, ns, impacts, w, scratch)
         if kinds & 1 == 1:
-            jacobian_terms(job, nc, alpha, rows_from(scratch, place.rates), w, scratch)
+            # the errors of loops come with J v
+            jacobian_terms(job, nc, term == 2, alpha, rows_from(scratch, place.rates), w, scratch)
         if kinds & 2 == 2:
             mass_terms(job, zeta, shift, parameters, w, adj_q, adj_parameters, scratch)
     for c in range(nc):
@@ -336,7 +342,11 @@ def step_vjp(
             load3(adj_contacts, row + ADJ_NORMAL, w), wrench, rows_from(adj_parameters, rows.shapes),
             rows_from(scratch, place.candidates),
         )  # fmt: skip
-    if nc > 0:
+    loop_frames_vjp(
+        scene, poses, rows_from(scratch, place.loops), rows_from(scratch, place.adj_loops), w, wrench,
+        rows_from(adj_parameters, rows.loops),
+    )  # fmt: skip
+    if nc + scene.nloop > 0:
         gather_wrenches(
             scene, q, rows_from(parameters, rows.placements), poses, w, wrench, adj_q,
             rows_from(adj_parameters, rows.placements),

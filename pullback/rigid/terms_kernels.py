@@ -15,13 +15,18 @@ from pullback.spatial.arrays import load3, rows_from, store
 
 @wp.func
 def jacobian_terms(
-    job: Job, nc: int, alpha: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Add the cotangents of alpha^T J x to those of contacts and bodies in scratch."""
+    job: Job, nc: int, with_errors: bool, alpha: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of alpha^T J x, or of alpha^T (J x + bias) for loops, to those in scratch."""
     place = job.scratch
+    slope = scratch.dtype(0.0)
+    if with_errors:
+        slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
     add_jacobian_terms(
         job.scene, nc, rows_from(scratch, place.contacts), rows_from(scratch, place.blocks),
-        rows_from(scratch, place.poses), alpha, x, w, rows_from(scratch, place.adj_contacts),
+        rows_from(scratch, place.loops), slope, rows_from(scratch, place.poses), alpha, x, w,
+        rows_from(scratch, place.adj_contacts), rows_from(scratch, place.adj_loops),
         rows_from(scratch, place.wrench), rows_from(scratch, place.motion),
     )  # fmt: skip
 
@@ -69,6 +74,7 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
     place = job.scratch
     nv = job.scene.topology.nv
     m = 3 * nc + ns
+    moving = 3 * nc + job.scene.nloop_row  # rows of J that are not constant, the first ones
     kappa = rows_from(scratch, place.multiplier)
     lam = rows_from(scratch, place.lam)
     alpha = rows_from(scratch, place.alpha)
@@ -83,11 +89,11 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
         kinds = impacts & 1
     elif term == 1:
         source = place.nu
-        for r in range(3 * nc):
+        for r in range(moving):
             alpha[r, w] = lam[r, w]
     elif term == 2:
         source = place.moved
-        for r in range(3 * nc):
+        for r in range(moving):
             alpha[r, w] = -kappa[r, w]
     elif term == 3:
         source = place.zeta
@@ -98,6 +104,8 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
             for c in range(nc):
                 fraction = scratch[place.blocks + c * BLOCK_ROWS + FRACTION, w]
                 store(alpha, 3 * c, w, (-fraction) * load3(lam, 3 * c, w))
+            for r in range(3 * nc, moving):
+                alpha[r, w] = zero
     elif term == 4:
         source = place.rates
         kinds = 3 * (impacts & 1)
@@ -112,7 +120,7 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
             solve_factor(job.scene, rows_from(scratch, place.L), w, y)
             for v in range(nv):
                 rates[v, w] = -y[v, w]
-            for r in range(3 * nc):
+            for r in range(moving):
                 alpha[r, w] = lam[r, w]
     elif term == 5:
         source = place.rates
@@ -125,7 +133,7 @@ def prepare_term(job: Job, term: int, nc: int, ns: int, impacts: int, w: int, sc
         r = term - 6
         source = place.shift
         kinds = 3
-        if r >= 3 * nc:
+        if r >= moving:
             kinds = 2
         weights = rows_from(scratch, place.adj_lam)
         adj_A = rows_from(scratch, place.adj_A)

@@ -3,6 +3,7 @@
     impulses    6 rows a contact    pair + 1 (0: none), the two features, normal and tangential impulses
                 1 row a limit       its impulse, negative at the upper end
                 1 row a dry friction
+                1 row a row of a loop
 
 A contact goes on from the one of the same pair and features, if there was one; the tangents may have turned a little.
 """
@@ -38,11 +39,13 @@ def slot_of_contact(scene: Scene, contacts: wp.array2d(dtype=Any), c: int, impul
 
 @wp.func
 def slot_of_scalar(scene: Scene, scalars: wp.array2d(dtype=Any), s: int, w: int):
-    """Return the row of the impulse of a limit or a dry friction."""
+    """Return the row of the impulse of a limit, a dry friction or a row of a loop, of which s is the number."""
     v = int(scalars[s * SCALAR_ROWS + DOF, w])
     at = int(scene.max_contacts * IMPULSE_ROWS)
     slot = int(-1)
-    if scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > scalars.dtype(0.0):
+    if s < scene.nloop_row:
+        slot = at + scene.nlimit + scene.nfriction + s
+    elif scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > scalars.dtype(0.0):
         for k in range(scene.nlimit):
             if scene.limit_dof[k] == v:
                 slot = at + k
@@ -111,7 +114,7 @@ def store_impulses(
             impulses[row + 2, w] = contacts[c * CONTACT_ROWS + FEATURE_B, w]
             store(impulses, row + IMPULSE, w, load3(lam, 3 * c, w))
     first = int(scene.max_contacts * IMPULSE_ROWS)
-    for k in range(scene.nlimit + scene.nfriction):
+    for k in range(scene.nlimit + scene.nfriction + scene.nloop_row):
         impulses[first + k, w] = zero
     for s in range(ns):
         value = lam[3 * nc + s, w]

@@ -12,7 +12,7 @@ import torch
 from pullback import sdf
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, compile_tree
-from pullback.description.tree import Link, Shape, Tree
+from pullback.description.tree import Link, LoopKind, Shape, Tree
 from pullback.rigid.contact import PGS
 from pullback.rigid.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
 from pullback.rigid.integrators import Damping, Integrator, Part, check_integration
@@ -29,6 +29,7 @@ from pullback.rigid.items import (
     set_surface,
     shape_of_link,
 )
+from pullback.rigid.loops import ClosedLoop, close_loop, described_loops
 from pullback.rigid.values import Given, Tensor, Value, check_quaternion, check_value
 from pullback.robot.model import STANDARD_GRAVITY, RobotModel
 from pullback.sdf.program import Program, compile_shape
@@ -51,6 +52,7 @@ class World:
     def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: PGS | None = None) -> None:
         self.version = 0
         self.items: list[Placed] = []
+        self.loops: list[ClosedLoop] = []
         self.contact = contact or PGS()
         self.gravity = gravity
 
@@ -130,7 +132,9 @@ class World:
         item.actuators = joint_actuators(name, robot, actuators)
         item.q = q
         item_q(item)
-        return self._append(item)
+        self._append(item)
+        self.loops += described_loops(item)
+        return name
 
     def add_ground(
         self,
@@ -302,6 +306,29 @@ class World:
         self.items.append(item)
         self.version += 1
         return item.name
+
+    # -- closing loops -------------------------------------------------------------------------------------------
+
+    def connect(self, a: str, b: str | None = None, **frames: Given | None) -> str:
+        """Hold a point of link a and one of link b together, `robot/link` each; the world if there is no b.
+
+        `position_a` [m] is the point on a, by default its origin, `position_b` that on b, by default where it meets a's
+        at the start. Returns the loop's name.
+        """
+        return self._close("connect", a, b, frames)
+
+    def hinge(self, a: str, b: str | None = None, *, axis: Sequence[float], **frames: Given | None) -> str:
+        """Hold two links together by a hinge about `axis`, a direction on a; see `connect`."""
+        return self._close("hinge", a, b, {"axis": axis, **frames})
+
+    def weld(self, a: str, b: str | None = None, **frames: Given | None) -> str:
+        """Hold frames of two links together, with `orientation_a` and `orientation_b` (xyzw); see `connect`."""
+        return self._close("weld", a, b, frames)
+
+    def _close(self, kind: LoopKind, a: str, b: str | None, frames: dict[str, Given | None]) -> str:
+        self.loops.append(close_loop(self.items, kind, a, b, frames))
+        self.version += 1
+        return self.loops[-1].name
 
     # -- changing what is there ----------------------------------------------------------------------------------
 

@@ -230,7 +230,9 @@ def test_what_has_no_counterpart_is_noted(read):
     assert any("'elbow': its spring (stiffness 2) is left out" in problem for problem in problems)
     assert any("actuator 'ball' is left out; only those on a hinge or slide joint" in problem for problem in problems)
     tree = read(body("base", body("arm", '<joint name="a"/>') + body("leg", '<joint name="b"/>')), EQUALITY)
-    assert tree.problems == ["arm.xml: 1 equality constraint(s) are left out"]
+    assert tree.problems == [
+        "arm.xml: equality constraint 'equality0' is left out: it is a joint; connect and weld are read"
+    ]
 
 
 BALL = '<joint name="wrist" type="ball"/>'

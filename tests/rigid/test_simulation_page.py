@@ -31,6 +31,8 @@ def test_simulation():
     assert float(found["after"].q[-1, 0, 2].detach()) == pytest.approx(0.1 + (0.035**2 - 0.03**2) ** 0.5, abs=1e-3)
     assert abs(float(found["drift"].detach())) < 1e-4
     assert found["push"].grad.abs().max() > 0.0
+    assert float(found["swung"].q[-1, 0, 8]) > 0.01
+    assert float(found["anchor"].grad.norm()) > 0.0
     assert found["maps"].A.shape == (20, 1, 24, 24)
     assert float(found["hole"].grad) == pytest.approx(-0.03 / (0.035**2 - 0.03**2) ** 0.5, rel=0.1)
 
