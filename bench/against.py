@@ -23,7 +23,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
 STEPS = 1000
-TURNS = 7
+TURNS = 5
 CALLS = 12
 BAR = 1.05
 WAYS = ("forward", "backward")
