@@ -9,10 +9,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot bench-sim bench-linearize conformance fuzz pairs doctor clean
+.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize conformance fuzz pairs doctor clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-base ## teach a quadruped to leap, by the gradient of a simulation with contact
 	$(BIN)/pullback run leap
@@ -35,6 +35,9 @@ bench-robot: $(VENV)/.installed-bench ## measure robot kinematics and dynamics a
 
 bench-sim: $(VENV)/.installed-bench ## measure simulation with contact, its gradient and its memory
 	$(BIN)/python -m bench.sim
+
+bench-against: $(VENV)/.installed-base ## compare the speed of one Laikago with an earlier commit: REV=...
+	$(BIN)/python -m bench.against $(REV)
 
 bench-linearize: $(VENV)/.installed-bench ## measure the Jacobians of steps against differences by MuJoCo
 	$(BIN)/python -m bench.linearize

@@ -152,15 +152,15 @@ case at all.
 
 NOTES = """\
 - With any softness, contact, limits and dry friction add no energy beyond restitution and the recovery of
-  penetrations: in solved steps, and in the others as well, since sweeps only take energy out and a warm start is not
-  made where it would add.
+  penetrations: in solved steps, and in the others as well, since sweeps only take energy out and a warm start is
+  undone where it added some.
 - Of the worlds that became not finite, those looked at had links that start wedged in each other or bolted into a
   wall, where correcting the penetration gives speeds beyond what Euler's step can turn ([physics.md](physics.md),
   "What to know"), or were driven by gains that no step can follow. All have their flag, and no neighbour notices.
 - Undriven joints gain energy by an error of first order in dt; its bound, K (dt w) (dt w + |change of v| / |v|) and
   what gravity adds, is of the right order and not a theorem, hence the factor in its row.
-- Rows with "cfm 0" are of worlds without any softness, whose redundant contacts have no unique forces, and where a
-  contact that nothing can move has a huge one, beside which rounding shows. Leave `cfm` above zero.
+- Rows with "cfm 0" are of worlds without any softness, whose redundant contacts have no unique forces: of those that
+  make up for each other some carry the load.
 """
 
 

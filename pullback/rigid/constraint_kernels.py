@@ -195,12 +195,43 @@ def add_rows(
 
 
 @wp.func
+def resolution(x: wp.float32):
+    """Return by how much a number of this size may be wrong after some dozen operations."""
+    return wp.float32(1e-5) * x
+
+
+@wp.func
+def resolution(x: wp.float64):  # noqa: F811
+    """Return by how much a number of this size may be wrong after some dozen operations."""
+    return wp.float64(1e-14) * x
+
+
+@wp.func
+def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: int):
+    """Return the diagonal |Y|^2 below which a row of the pair is rounding, so that no impulse moves it.
+
+    An entry of J is a component of an axis, or of its product with a difference of positions; Y is at least L^-T of it.
+    """
+    nv = scene.topology.nv
+    error = resolution(point.dtype(1.0) + wp.length(point))
+    total = point.dtype(0.0)
+    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+        v = scene.pair_dof[k]
+        entry = error * L[v * nv + v, w]
+        total += entry * entry
+    return total
+
+
+@wp.func
 def contact_block(
-    scene: Scene, settings: ContactSettings, contacts: wp.array2d(dtype=Any), c: int, Y: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
     start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
-    blocks: wp.array2d(dtype=Any),
+    Y: wp.array2d(dtype=Any), blocks: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write bias, friction and diagonal block of contact c; `start` is L qd, `s` is L v* without contact."""
+    """Write bias, friction and diagonal block of contact c; `start` is L qd, `s` is L v* without contact.
+
+    Directions in which nothing can move get rows of zeros; without a normal a contact has neither bias nor friction.
+    """
     nv = scene.topology.nv
     row = c * CONTACT_ROWS
     out = c * BLOCK_ROWS
@@ -226,7 +257,24 @@ def contact_block(
         approach += y[0] * start[v, w]
         free += y[0] * s[v, w]
     cfm = Y.dtype(settings.cfm)
-    store(blocks, out + DIAGONAL, w, wp.vector(nn + cfm, n1, n2, d11 + cfm, d12, d22 + cfm))
+    one = Y.dtype(1.0)
+    moves = wp.vector(one, one, one)
+    # seldom: look closer where an impulse moves one direction a million times less than another, or none much
+    most = wp.max(nn, wp.max(d11, d22))
+    if wp.min(nn, wp.min(d11, d22)) <= Y.dtype(1e-6) * wp.max(most, Y.dtype(0.01)):
+        least = immovable(scene, L, pair, load3(contacts, row + POINT, w), w)
+        normal = wp.where(nn > least, one, zero)
+        moves = wp.vector(normal, wp.where(d11 > least, normal, zero), wp.where(d22 > least, normal, zero))
+        for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+            at = 3 * (c * nv + scene.pair_dof[k])
+            store(Y, at, w, wp.cw_mul(moves, load3(Y, at, w)))
+    store(
+        blocks, out + DIAGONAL, w,
+        wp.vector(
+            own_diagonal(moves[0] * nn + cfm), moves[0] * moves[1] * n1, moves[0] * moves[2] * n2,
+            own_diagonal(moves[1] * d11 + cfm), moves[1] * moves[2] * d12, own_diagonal(moves[2] * d22 + cfm),
+        ),
+    )  # fmt: skip
     gap = contacts[row + GAP, w]
     dt = Y.dtype(settings.dt)
     slope = Y.dtype(1.0) / dt
@@ -251,13 +299,19 @@ def contact_block(
         restitution = zero
         fraction = zero
         share = zero
-    blocks[out + BIAS, w] = bias
-    blocks[out + FRICTION, w] = pairs[pair * PAIR_ROWS, w]
+    blocks[out + BIAS, w] = moves[0] * bias
+    blocks[out + FRICTION, w] = moves[0] * pairs[pair * PAIR_ROWS, w]
     blocks[out + RESTITUTION, w] = restitution
     blocks[out + APPROACH, w] = approach
     blocks[out + FRACTION, w] = fraction
-    blocks[out + SLOPE, w] = slope
+    blocks[out + SLOPE, w] = moves[0] * slope
     blocks[out + SHARE, w] = share
+
+
+@wp.func
+def own_diagonal(value: Any):
+    """Return a row's diagonal, or one where neither an impulse nor softness moves it: it then keeps no impulse."""
+    return wp.where(value == value - value, type(value)(1.0), value)
 
 
 @wp.func

@@ -126,4 +126,4 @@ class Geometry:
                 raise PullbackError(f"{shape.name!r}: {error}") from error
         hull = cylinder_hull() if shape.kind == "cylinder" else self.hulls.get(k, box_hull())
         fans = [(loop[0], loop[i], loop[i + 1]) for loop in hull.loops for i in range(1, len(loop) - 1)]
-        return mesh_samples(hull.vertices, np.array(fans))
+        return mesh_samples(hull.vertices, np.array(fans), edges=hull.edges)

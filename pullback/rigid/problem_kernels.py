@@ -15,6 +15,7 @@ from pullback.rigid.constraint_kernels import (
     ContactSettings,
     add_rows,
     add_scalar_row,
+    own_diagonal,
     row_dots,
     scalar_dot,
 )
@@ -134,4 +135,4 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
                 A[(3 * c + r) * m + j, w] = dots[r]
         for k in range(ns):
             A[(3 * nc + k) * m + j, w] = scalar_dot(scene, scalars, k, Y_scalar, column, w)
-        A[j * m + j, w] = A[j * m + j, w] + cfm
+        A[j * m + j, w] = own_diagonal(A[j * m + j, w] + cfm)

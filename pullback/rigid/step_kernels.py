@@ -113,7 +113,7 @@ def contact_problem(
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
-        contact_block(scene, job.settings, contacts, c, Y, start, s, pairs, w, blocks)
+        contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
     for k in range(scene.nloop_row):
@@ -207,39 +207,45 @@ def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int,
 
 
 @wp.func
-def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Start from the impulses of the step before, unless that is worse than from none; tell and note by 1 or 0 if so.
-
-    Sweeps lower lam^T A lam / 2 + lam^T b, zero without impulses. Old impulses of contacts that were wedged may raise
-    it, and so the energy of a step that does not converge, without bound.
-    """
+def raised_by_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return lam^T A lam / 2 + lam^T b, zero without impulses: the energy they add beyond what biases ask for."""
     place = job.scratch
     lam = rows_from(scratch, place.lam)
-    s = rows_from(scratch, place.s)
     half = scratch.dtype(0.5)
     cfm = scratch.dtype(job.settings.cfm)
-    load_impulses(
-        job.scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
-        rows_from(scratch, place.impulses), w, lam,
-    )  # fmt: skip
     raised = scratch.dtype(0.0)
     for v in range(job.scene.topology.nv):
-        raised -= half * s[v, w] * s[v, w]
-    apply_impulses(job, ncontact, nscalar, w, scratch)
-    for v in range(job.scene.topology.nv):
-        raised += half * s[v, w] * s[v, w]
+        s = scratch[place.s + v, w]
+        free = scratch[place.free + v, w]
+        raised += half * (s - free) * (s + free)
     for c in range(ncontact):
         raised += lam[3 * c, w] * scratch[place.blocks + c * BLOCK_ROWS + BIAS, w]
     for k in range(nscalar):
         raised += lam[3 * ncontact + k, w] * scratch[place.scalars + k * SCALAR_ROWS + SCALAR_BIAS, w]
     for r in range(3 * ncontact + nscalar):
         raised += half * cfm * lam[r, w] * lam[r, w]
-    warm = int(1)
-    if not raised <= scratch.dtype(0.0):
-        without_impulses(job, w, scratch)
-        warm = 0
-    scratch[place.warm, w] = scratch.dtype(warm)
-    return warm
+    return raised
+
+
+@wp.func
+def start_cold(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Start without impulses, and note that."""
+    without_impulses(job, w, scratch)
+    for r in range(3 * ncontact + nscalar):
+        scratch[job.scratch.lam + r, w] = scratch.dtype(0.0)
+    scratch[job.scratch.warm, w] = scratch.dtype(0.0)
+
+
+@wp.func
+def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Start from the impulses of the step before, and note that."""
+    place = job.scratch
+    load_impulses(
+        job.scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+        rows_from(scratch, place.impulses), w, rows_from(scratch, place.lam),
+    )  # fmt: skip
+    apply_impulses(job, ncontact, nscalar, w, scratch)
+    scratch[place.warm, w] = scratch.dtype(1.0)
 
 
 @wp.func
@@ -247,6 +253,9 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
 
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
+
+    A warm start is undone where it adds energy: before any sweep, old impulses of contacts that were wedged may do so
+    without bound; after sweeps that were used up, friction that had to shrink with the normal impulses may.
     """
     place = job.scratch
     contacts = rows_from(scratch, place.contacts)
@@ -256,22 +265,24 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
     tolerance = scratch.dtype(job.settings.tolerance)
     for v in range(job.scene.topology.nv):
         scratch[place.free + v, w] = s[v, w]
-    warm = int(0)
-    if job.nimpulse > 0:
-        warm = start_warm(job, ncontact, nscalar, w, scratch)
-    if warm == 0:
-        for r in range(3 * ncontact + nscalar):
-            lam[r, w] = scratch.dtype(0.0)
     kept = rows_from(scratch, place.kept_lam)
     sweeps = int(0)
     done = int(ncontact + nscalar == 0)
-    for turn in range(1 + job.settings.newton_steps):
+    warm = int(0)
+    if job.nimpulse > 0 and done == 0:
+        warm = 1
+        start_warm(job, ncontact, nscalar, w, scratch)
+    else:
+        start_cold(job, ncontact, nscalar, w, scratch)
+    # turn -1: only a look at the start
+    turn = int(-1)
+    while turn <= job.settings.newton_steps:
         limit = job.settings.iterations
         if done == 0:
             if turn > 0:
                 limit = VERIFYING_SWEEPS
                 done = polish(shapes_are, job, ncontact, nscalar, w, scratch)
-        if done == 0:
+        if done == 0 and turn >= 0:
             more, change = solve(
                 job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
                 rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
@@ -283,6 +294,12 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
             elif turn == 0 and job.settings.newton_steps > 0:
                 for r in range(3 * ncontact + nscalar):
                     kept[r, w] = lam[r, w]
+        turn += 1
+        if warm == 1 and done == 0 and turn <= 1:
+            if not raised_by_impulses(job, ncontact, nscalar, w, scratch) <= scratch.dtype(0.0):
+                start_cold(job, ncontact, nscalar, w, scratch)
+                warm = 0
+                turn = 0
     if done == 0:
         sweeps = -sweeps
         if job.settings.newton_steps > 0:

@@ -42,6 +42,12 @@ TAPE_ROWS = 2 * MAX_INSTRUCTIONS
 LATTICE = wp.constant(4)
 FRAME = wp.constant(6)
 CLUSTER = wp.constant(4)
+EDGE = wp.constant(6)
+HALVINGS = wp.constant(6)
+"""Points of an edge that are asked at most, halfway at first."""
+PARTS = wp.constant(64)
+"""Of an edge, 2 to the power of HALVINGS: its points in between are samples behind all others, PARTS an edge."""
+PART = wp.constant(1.0 / 64.0)
 
 
 @wp.struct
@@ -56,5 +62,7 @@ class Fields:
     coefficients: wp.array(dtype=wp.float32)  # of cubic B-splines, one more than samples on either side
     set_first: wp.array(dtype=wp.int32)  # sample set -> its first cluster; one more
     cluster_first: wp.array(dtype=wp.int32)  # cluster -> its first sample; one more
-    cluster: wp.array(dtype=wp.float64)  # cluster -> centre (3), distance of its farthest sample
+    cluster: wp.array(dtype=wp.float64)  # cluster -> centre (3), distance of its farthest sample or end of an edge
     sample: wp.array(dtype=wp.float64)  # sample -> position (3)
+    edge_first: wp.array(dtype=wp.int32)  # cluster -> its first edge; one more
+    edge: wp.array(dtype=wp.float64)  # edge -> start (3), the way to its end (3)

@@ -33,6 +33,7 @@ def make_fields(programs: Sequence[Program], samples: Sequence[Samples], device:
     starts = np.cumsum([0, *sizes])
     clusters = [len(x.cluster_first) - 1 for x in samples]
     points = np.cumsum([0, *(len(x.points) for x in samples)])
+    edges = np.cumsum([0, *(len(x.edges) for x in samples)])
     result = Fields()
     arrays = {
         "code": (wp.int32, code),
@@ -45,6 +46,8 @@ def make_fields(programs: Sequence[Program], samples: Sequence[Samples], device:
         "cluster_first": (wp.int32, [*(x.cluster_first[:-1] + s for x, s in zip(samples, points)), points[-1:]]),
         "cluster": (wp.float64, [np.column_stack([x.centres, x.reaches]) for x in samples]),
         "sample": (wp.float64, [x.points for x in samples]),
+        "edge_first": (wp.int32, [*(x.edge_first[:-1] + s for x, s in zip(samples, edges)), edges[-1:]]),
+        "edge": (wp.float64, [x.edges for x in samples]),
     }
     for name, (dtype, parts) in arrays.items():
         flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.zeros(0)

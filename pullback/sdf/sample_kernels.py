@@ -9,7 +9,7 @@ from typing import Any
 import warp as wp
 
 from pullback.sdf.field_kernels import field_value_gradient, field_vjp
-from pullback.sdf.fields import CLUSTER, Fields
+from pullback.sdf.fields import CLUSTER, EDGE, HALVINGS, PART, PARTS, Fields
 from pullback.spatial.vectors import unit_or_up
 
 FLATTEST = wp.constant(0.9)
@@ -28,11 +28,24 @@ def distance_of(value: Any, gradient: Any):
 @wp.func
 def sample_position(fields: Fields, sample: int, size: Any):
     """Return a sample in the frame of its shape; size: half extents of a core, (1, 1, 1) for meshes and fields."""
-    return wp.vector(
-        size[0] * size.dtype(fields.sample[3 * sample]),
-        size[1] * size.dtype(fields.sample[3 * sample + 1]),
-        size[2] * size.dtype(fields.sample[3 * sample + 2]),
-    )
+    behind = 3 * sample - fields.sample.shape[0]
+    position = size
+    if behind < 0:
+        position = wp.vector(
+            size.dtype(fields.sample[3 * sample]),
+            size.dtype(fields.sample[3 * sample + 1]),
+            size.dtype(fields.sample[3 * sample + 2]),
+        )
+    else:
+        edge = behind // (3 * PARTS)
+        part = size.dtype(behind // 3 - edge * PARTS) * size.dtype(PART)
+        at = edge * EDGE
+        position = wp.vector(
+            size.dtype(fields.edge[at]) + part * size.dtype(fields.edge[at + 3]),
+            size.dtype(fields.edge[at + 1]) + part * size.dtype(fields.edge[at + 4]),
+            size.dtype(fields.edge[at + 2]) + part * size.dtype(fields.edge[at + 5]),
+        )
+    return wp.cw_mul(size, position)
 
 
 @wp.func
@@ -44,21 +57,29 @@ def deepest_sample(
 
     R, p: pose R_YX, p_YX of the sampled shape in the field's frame. size, radius: the sampled shape's, see
     `sample_position`. A sample is near if its distance less the radius is below the margin. Where the field has a bound
-    of its slope, a look at the cluster's centre may spare the rest.
+    of its slope, a look at the cluster's centre may spare the rest. Each edge is halved towards where the distance
+    falls, as long as its slope there promises more than has been found, eq. (17a).
     """
     first = fields.cluster_first[cluster]
     count = fields.cluster_first[cluster + 1] - first
+    first_edge = fields.edge_first[cluster]
     at = cluster * CLUSTER
     near = margin + radius
     best = near
     best_x = p
     best_g = p
     found = int(-1)
-    far = int(0)
     slope = p.dtype(fields.slope[field])
-    for k in range(count + 1):
+    part = int(0)
+    width = int(0)
+    last = 1 + count + HALVINGS * (fields.edge_first[cluster + 1] - first_edge)
+    # the cluster's centre first, if that may be worth while
+    k = int(0)
+    if last < 4 or slope == p.dtype(0.0):
+        k = int(1)
+    while k < last:
         sample = first + k - 1
-        # the cluster's centre first, if that may be worth while
+        edge = first_edge
         local = p
         if k == 0:
             local = wp.vector(
@@ -66,29 +87,51 @@ def deepest_sample(
                 size[1] * p.dtype(fields.cluster[at + 1]),
                 size[2] * p.dtype(fields.cluster[at + 2]),
             )
-            if count < 3 or slope == p.dtype(0.0):
-                far = int(-1)
         else:
+            if k > count:
+                halving = k - 1 - count
+                edge += halving // HALVINGS
+                if halving % HALVINGS == 0:
+                    part = PARTS // 2
+                    width = PARTS // 2
+                sample = fields.sample.shape[0] // 3 + edge * PARTS + part
             local = sample_position(fields, sample, size)
-            far = wp.max(far, 0)
-        if far == 0:
-            x = p + R * local
-            value, g = field_value_gradient(fields, field, parameters, base, x, w, stack)
-            if k == 0:
-                reach = p.dtype(fields.cluster[at + 3]) * wp.max(wp.max(size[0], size[1]), size[2])
-                if value > slope * (near + reach):
-                    far = int(1)
-            else:
-                distance = distance_of(value, g)
-                bar = best
-                if found >= 0:
-                    bar = best - margin * p.dtype(EQUAL)
-                if distance < bar:
-                    found = sample
-                    best = distance
-                    best_x = x
-                    best_g = g
+        x = p + R * local
+        value, g = field_value_gradient(fields, field, parameters, base, x, w, stack)
+        k += 1
+        if k == 1:
+            reach = p.dtype(fields.cluster[at + 3]) * wp.max(wp.max(size[0], size[1]), size[2])
+            if value > slope * (near + reach):
+                k = last
+        else:
+            distance = distance_of(value, g)
+            bar = best
+            if found >= 0:
+                bar = best - margin * p.dtype(EQUAL)
+            if distance < bar:
+                found = sample
+                best = distance
+                best_x = x
+                best_g = g
+            if k > count + 1:
+                along = distance_of(edge_slope(fields, edge, size, R, g), g) * p.dtype(PART)
+                if distance - wp.abs(along) * p.dtype(width) >= bar:
+                    k = 1 + count + HALVINGS * (edge + 1 - first_edge)
+                width = width // 2
+                part += wp.where(along > p.dtype(0.0), -width, width)
     return found, best_x, best, unit_or_up(best_g)
+
+
+@wp.func
+def edge_slope(fields: Fields, edge: int, size: Any, R: Any, g: Any):
+    """Return by how much a field of gradient g grows along an edge as a whole; R: axes of the edge's shape."""
+    at = edge * EDGE
+    way = wp.vector(
+        size[0] * size.dtype(fields.edge[at + 3]),
+        size[1] * size.dtype(fields.edge[at + 4]),
+        size[2] * size.dtype(fields.edge[at + 5]),
+    )
+    return wp.dot(g, R * way)
 
 
 @wp.func

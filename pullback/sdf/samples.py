@@ -1,6 +1,7 @@
 """Points on the surface of a shape, in clusters, for collision with a field (docs/derivations/sdf.md).
 
 Of each cluster at most one point, the deepest, becomes a contact: at most CLUSTERS of them, spread over the shape.
+Edges of the shape are searched between their points.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pullback.core.errors import PullbackError
 CLUSTERS = 8
 BUDGET = 256
 """Points on a mesh or on a field, at most."""
+EDGES = 96
+"""Edges of a mesh that are searched, at most: all of a cylinder's."""
 
 CROWD = 8
 """Points of a lattice around a shape whose nearest point of the surface is a corner, at least: two layers each way."""
@@ -25,15 +28,18 @@ FLAT = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Points (n, 3), cluster after cluster, outermost first.
+    """Points (n, 3), cluster after cluster, outermost first; edges (n, 6) likewise.
 
-    Points of a sphere, capsule or box are in units of its half extents.
+    An edge is a start and the way to its end. Both are in units of the half extents of a sphere, capsule, box or
+    cylinder.
     """
 
     points: np.ndarray
     cluster_first: np.ndarray
     centres: np.ndarray
     reaches: np.ndarray
+    edges: np.ndarray
+    edge_first: np.ndarray
 
 
 def sphere_samples() -> Samples:
@@ -52,13 +58,18 @@ def box_samples(per_edge: int = 5) -> Samples:
     _check_count(per_edge, 2)
     ticks = np.linspace(-1.0, 1.0, per_edge)
     points = np.stack(np.meshgrid(ticks, ticks, ticks, indexing="ij"), -1).reshape(-1, 3)
-    return clustered(points[np.abs(points).max(1) == 1.0])
+    corners = points[np.abs(points).min(1) == 1.0]
+    ends = [(a, b) for a in corners for b in corners if np.abs(b - a).sum() == 2.0 and (b - a).sum() == 2.0]
+    return clustered(points[np.abs(points).max(1) == 1.0], np.array(ends))
 
 
-def mesh_samples(vertices: np.ndarray, triangles: np.ndarray, budget: int = BUDGET, seed: int = 0) -> Samples:
+def mesh_samples(
+    vertices: np.ndarray, triangles: np.ndarray, budget: int = BUDGET, seed: int = 0, edges: Any = ()
+) -> Samples:
     """Return at most `budget` points of a mesh: vertices, and where there is room points of its triangles.
 
-    The farthest from those already chosen comes next, vertices first.
+    The farthest from those already chosen comes next, vertices first. Of the edges (n, 2), from vertex to vertex, the
+    longest are searched too.
     """
     _check_count(budget, 1)
     vertices = np.asarray(vertices, dtype=np.float64)
@@ -67,7 +78,7 @@ def mesh_samples(vertices: np.ndarray, triangles: np.ndarray, budget: int = BUDG
     if room > 0 and len(triangles):
         inner = _on_triangles(vertices, triangles, 16 * room, seed)
         chosen = np.concatenate([chosen, spread(inner, room, chosen)])
-    return clustered(chosen)
+    return clustered(chosen, vertices[np.asarray(edges, int).reshape(-1, 2)])
 
 
 def field_samples(field: Any, budget: int = BUDGET, per_side: int = 24) -> Samples:
@@ -124,8 +135,12 @@ def spread(points: np.ndarray, count: int, known: np.ndarray | None = None) -> n
     return points[chosen]
 
 
-def clustered(points: np.ndarray) -> Samples:
-    """Return points in up to eight clusters: halves along each side, or eighths along a line."""
+def clustered(points: np.ndarray, ends: np.ndarray | None = None) -> Samples:
+    """Return points in up to eight clusters: halves along each side, or eighths along a line.
+
+    Edges from end to end (n, 2, 3) are halved until they are no longer than half the longest side, and go to the
+    clusters whose centres are nearest.
+    """
     order = np.lexsort(points.T)
     points = points[order]
     sides = np.ptp(points, axis=0)
@@ -144,7 +159,25 @@ def clustered(points: np.ndarray) -> Samples:
     groups = [points[a : a + n] for a, n in zip(first, counts)]
     centres = np.array([0.5 * (group.min(0) + group.max(0)) for group in groups])
     reaches = np.array([np.linalg.norm(group - c, axis=1).max() for group, c in zip(groups, centres)])
-    return Samples(points, np.append(first, len(points)).astype(np.int32), centres, reaches)
+    pieces = _halved(np.zeros((0, 2, 3)) if ends is None else ends, 0.5 * sides.max())
+    nearest = np.linalg.norm(pieces.mean(1)[:, None] - centres, axis=2).argmin(1)
+    pieces, nearest = pieces[np.argsort(nearest, kind="stable")], np.sort(nearest)
+    np.maximum.at(reaches, nearest, np.linalg.norm(pieces - centres[nearest][:, None], axis=2).max(1))
+    edges = np.concatenate([pieces[:, 0], pieces[:, 1] - pieces[:, 0]], 1)
+    edge_first = np.searchsorted(nearest, np.arange(len(groups) + 1)).astype(np.int32)
+    return Samples(points, np.append(first, len(points)).astype(np.int32), centres, reaches, edges, edge_first)
+
+
+def _halved(ends: np.ndarray, longest: float) -> np.ndarray:
+    """Return the longest edges, EDGES at most, in pieces not longer than allowed."""
+    lengths = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
+    chosen = np.sort(np.argsort(-np.round(lengths, 12), kind="stable")[:EDGES])
+    pieces = list(ends[chosen])
+    for a, b in pieces:
+        if np.linalg.norm(b - a) > longest * (1.0 + 1e-9):
+            pieces.extend([np.array((a, 0.5 * (a + b))), np.array((0.5 * (a + b), b))])
+    kept = [piece for piece in pieces if np.linalg.norm(piece[1] - piece[0]) <= longest * (1.0 + 1e-9)]
+    return np.array(kept).reshape(-1, 2, 3)
 
 
 def _on_triangles(vertices: np.ndarray, triangles: np.ndarray, count: int, seed: int) -> np.ndarray:

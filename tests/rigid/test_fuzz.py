@@ -34,6 +34,15 @@ def test_random_worlds(kind):
         assert findings.counts["worlds that became not finite"] > 0
 
 
+@pytest.mark.parametrize("seed", [5, 80, 347])
+def test_worlds_that_were_once_wrong(seed):
+    """A warm start whose sweeps add energy; redundant contacts, and limits beside dry friction, without softness."""
+    findings = Findings()
+    with np.errstate(all="ignore"):
+        examine(seed, findings, gradients=seed == 80)
+    assert not findings.broken
+
+
 def test_a_seed_is_a_world():
     first, again, other = draw(5, worlds=3), draw(5, worlds=3), draw(6, worlds=3)
     assert is_same(first.state.q, again.state.q)

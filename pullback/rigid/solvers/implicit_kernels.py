@@ -15,9 +15,10 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.rows_kernels import SMALL, add_multiple, dot_rows, solve_small
+from pullback.rigid.solvers.rows_kernels import NEGLIGIBLE, SMALL, add_multiple, dot_rows, solve_small
 
-# rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side
+# rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side, and the
+# equation by which each unknown was eliminated
 ROW = wp.constant(0)
 TRIAL = wp.constant(1)
 TEST_SECOND = wp.constant(4)
@@ -27,7 +28,7 @@ UNKNOWN_ROWS = wp.constant(6)
 
 def implicit_rows(m: int) -> int:
     """Return the rows of work that `implicit_vjp` needs for m rows."""
-    return m * (m + UNKNOWN_ROWS + 1)
+    return m * (m + UNKNOWN_ROWS + 2)
 
 
 @wp.func
@@ -40,6 +41,18 @@ def slack(limit: wp.float32):
 def slack(limit: wp.float64):  # noqa: F811
     """Return how far below its limit a tangential impulse may be and still slide."""
     return wp.float64(1e-9) * limit
+
+
+@wp.func
+def negligible(size: wp.float32):
+    """Return below what a pivot is rounding in a column of that size."""
+    return wp.float32(wp.static(NEGLIGIBLE["float"])) * size
+
+
+@wp.func
+def negligible(size: wp.float64):  # noqa: F811
+    """Return below what a pivot is rounding in a column of that size."""
+    return wp.float64(wp.static(NEGLIGIBLE["double"])) * size
 
 
 @wp.func
@@ -202,27 +215,42 @@ def swap_rows(n: int, i: int, j: int, w: int, work: wp.array2d(dtype=Any)):
 
 @wp.func
 def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
-    """Solve in place by elimination with partial pivoting; blocks that do not touch each other cost as on their own."""
+    """Solve in place by elimination with partial pivoting; blocks that do not touch each other cost as on their own.
+
+    Columns that depend on those before get zeros, and as many equations are left out.
+    """
+    rank = int(0)
     for j in range(n):
-        pivot = int(j)
-        largest = wp.abs(work[j * n + j, w])
-        for i in range(j + 1, n):
+        pivot = int(rank)
+        largest = wp.abs(work[rank * n + j, w])
+        for i in range(rank + 1, n):
             size = wp.abs(work[i * n + j, w])
             if size > largest:
                 largest = size
                 pivot = i
-        if pivot != j:
-            swap_rows(n - j, j * n + j, pivot * n + j, w, work)
-            swap_rows(1, right + j, right + pivot, w, work)
-        for i in range(j + 1, n):
-            factor = -work[i * n + j, w] / work[j * n + j, w]
-            if factor != work.dtype(0.0):
-                add_multiple(work, i * n + j + 1, factor, work, j * n + j + 1, n - 1 - j, w)
-                work[right + i, w] += factor * work[right + j, w]
+        above = work.dtype(0.0)
+        for i in range(rank):
+            above += wp.abs(work[i * n + j, w])
+        work[right + n + j, w] = work.dtype(-1.0)
+        if not largest <= negligible(above):
+            if pivot != rank:
+                swap_rows(n - j, rank * n + j, pivot * n + j, w, work)
+                swap_rows(1, right + rank, right + pivot, w, work)
+            for i in range(rank + 1, n):
+                factor = -work[i * n + j, w] / work[rank * n + j, w]
+                if factor != work.dtype(0.0):
+                    add_multiple(work, i * n + j + 1, factor, work, rank * n + j + 1, n - 1 - j, w)
+                    work[right + i, w] += factor * work[right + rank, w]
+            work[right + n + j, w] = work.dtype(rank)
+            rank += 1
     for backwards in range(n):
         j = n - 1 - backwards
-        known = dot_rows(work, j * n + j + 1, work, right + j + 1, backwards, w)
-        work[right + j, w] = (work[right + j, w] - known) / work[j * n + j, w]
+        row = int(work[right + n + j, w])
+        value = work.dtype(0.0)
+        if row >= 0:
+            known = dot_rows(work, row * n + j + 1, work, right + j + 1, backwards, w)
+            value = (work[right + row, w] - known) / work[row * n + j, w]
+        work[right + j, w] = value
 
 
 @wp.func

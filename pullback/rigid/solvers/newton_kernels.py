@@ -24,6 +24,9 @@ from pullback.rigid.solvers.implicit_kernels import (
 )
 from pullback.rigid.solvers.rows_kernels import dot_rows
 
+LARGEST = wp.constant(1.0e8)
+"""Impulses that would change velocities by more than this many times the largest hide what they do in rounding."""
+
 
 @wp.func
 def newton_step(
@@ -51,8 +54,10 @@ def newton_step(
         size += wp.abs(work[right + k, w])
     # a singular system, of redundant rows without softness, leaves the impulses as they are
     taken = wp.where(wp.isfinite(size), count, 0)
+    velocity = zero
     for i in range(m):
         moved[i, w] = lam[i, w]
+        velocity = wp.max(velocity, wp.abs(b[i, w]))
     for k in range(taken):
         at = m * m + k * UNKNOWN_ROWS
         i = int(work[at + ROW, w])
@@ -85,5 +90,11 @@ def newton_step(
     for s in range(ns):
         i = 3 * nc + s
         moved[i, w] = wp.clamp(moved[i, w], lower[s, w], upper[s, w])
+    # sweeps could not tell whether such impulses are right
+    is_large = int(0)
     for i in range(m):
-        lam[i, w] = moved[i, w]
+        if not wp.abs(A[i * m + i, w] * moved[i, w]) <= A.dtype(LARGEST) * velocity:
+            is_large = 1
+    if is_large == 0:
+        for i in range(m):
+            lam[i, w] = moved[i, w]

@@ -37,6 +37,7 @@ _SOLVE = """
     // elimination with partial pivoting on a copy that a thread has to itself: in registers and caches, not in the
     // arrays that all worlds share
     {real} a[SMALL * SMALL], x[SMALL];
+    int row_of[SMALL], rank = 0;
     char* at = reinterpret_cast<char*>(work.data) + size_t(w) * work.strides[1];
 #if defined(__CUDA_ARCH__)
     const size_t step = work.strides[0];
@@ -46,33 +47,45 @@ _SOLVE = """
     for (int k = 0; k < n * n; ++k) a[k] = *reinterpret_cast<{real}*>(at + k * step);
     for (int k = 0; k < n; ++k) x[k] = *reinterpret_cast<{real}*>(at + (right + k) * step);
     for (int j = 0; j < n; ++j) {{
-        int pivot = j;
-        for (int i = j + 1; i < n; ++i)
+        int pivot = rank;
+        for (int i = rank + 1; i < n; ++i)
             if (fabs(a[i * n + j]) > fabs(a[pivot * n + j])) pivot = i;
-        if (pivot != j) {{
+        {real} size = 0;
+        for (int i = 0; i < rank; ++i) size += fabs(a[i * n + j]);
+        row_of[j] = -1;
+        if (fabs(a[pivot * n + j]) <= {negligible} * size) continue;
+        if (pivot != rank) {{
             for (int k = j; k < n; ++k) {{
-                {real} t = a[j * n + k];
-                a[j * n + k] = a[pivot * n + k];
+                {real} t = a[rank * n + k];
+                a[rank * n + k] = a[pivot * n + k];
                 a[pivot * n + k] = t;
             }}
-            {real} t = x[j]; x[j] = x[pivot]; x[pivot] = t;
+            {real} t = x[rank]; x[rank] = x[pivot]; x[pivot] = t;
         }}
-        for (int i = j + 1; i < n; ++i) {{
-            const {real} factor = a[i * n + j] / a[j * n + j];
+        for (int i = rank + 1; i < n; ++i) {{
+            const {real} factor = a[i * n + j] / a[rank * n + j];
             if (factor != 0) {{
-                for (int k = j + 1; k < n; ++k) a[i * n + k] -= factor * a[j * n + k];
-                x[i] -= factor * x[j];
+                for (int k = j + 1; k < n; ++k) a[i * n + k] -= factor * a[rank * n + k];
+                x[i] -= factor * x[rank];
             }}
         }}
+        row_of[j] = rank++;
     }}
     for (int j = n - 1; j >= 0; --j) {{
-        {real} sum = x[j];
-        for (int k = j + 1; k < n; ++k) sum -= a[j * n + k] * x[k];
-        x[j] = sum / a[j * n + j];
-        *reinterpret_cast<{real}*>(at + (right + j) * step) = x[j];
+        const int row = row_of[j];
+        {real} sum = 0;
+        if (row >= 0) {{
+            sum = x[row];
+            for (int k = j + 1; k < n; ++k) sum -= a[row * n + k] * x[k];
+            sum /= a[row * n + j];
+        }}
+        x[j] = sum;
+        *reinterpret_cast<{real}*>(at + (right + j) * step) = sum;
     }}
 """
 SMALL = wp.constant(24)
+NEGLIGIBLE = {"float": 5e-7, "double": 1e-13}
+"""A pivot this small beside its column is rounding: the unknown is one that others make up for, and stays zero."""
 
 for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     _a = wp.array2d(dtype=_real)
@@ -85,6 +98,9 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def add_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Add `factor` times n rows of x to as many of y."""
 
-    @wp.func_native(_SOLVE.format(real=_name).replace("SMALL", str(int(SMALL))))
+    @wp.func_native(_SOLVE.format(real=_name, negligible=NEGLIGIBLE[_name]).replace("SMALL", str(int(SMALL))))
     def solve_small(n: int, right: int, w: int, work: _a):
-        """Solve the n by n system, n <= SMALL, in the first rows of work; the solution replaces the right-hand side."""
+        """Solve the n by n system, n <= SMALL, in the first rows of work; the solution replaces the right-hand side.
+
+        Columns that depend on those before get zeros, and as many equations are left out.
+        """
