@@ -19,6 +19,7 @@ from pullback.rigid.scene import (
     POSE_ROWS,
     Scene,
 )
+from pullback.rigid.solvers.compliant_kernels import Compliance
 from pullback.robot.topology import PRISMATIC
 from pullback.spatial.arrays import load3, load33, store
 
@@ -61,6 +62,8 @@ class ContactSettings:
     cone: int
     unrolled: int
     exact: int
+    compliant: int  # 1: contacts follow the law `compliance`
+    compliance: Compliance
 
 
 @wp.func

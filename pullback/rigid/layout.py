@@ -40,6 +40,7 @@ class ParameterRows:
     fields: int
     pairs: int
     limits: int
+    material: int  # stiffness and damping of compliant contact
 
 
 @wp.struct
@@ -65,6 +66,7 @@ class ScratchRows:
     Y_scalar: int
     lam: int
     warm: int
+    material: int
     # the adjoint's
     adj_q: int
     adj_qd: int
@@ -114,6 +116,7 @@ def parameter_rows(nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair
         "fields": nfield,
         "pairs": int(PAIR_ROWS) * npair,
         "limits": 2 * nv,
+        "material": 2,
     }
     rows = ParameterRows()
     _place(rows, sizes)
@@ -131,6 +134,7 @@ def scratch_rows(
     sweeps: int,
     newton: bool,
     exact: bool,
+    compliant: bool,
     hulls: bool,
     slots: int,
 ) -> tuple[Any, int, int]:
@@ -156,6 +160,7 @@ def scratch_rows(
         "Y_scalar": nv * scalars,
         "lam": m,
         "warm": 1,
+        "material": 2 if compliant else 0,
     }
     problem = {
         "A": m * m,

@@ -158,7 +158,7 @@ def write_jacobian(
 @wp.func
 def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Tell whether the impulses are a solution, to be differentiated as one, and nothing bounces."""
-    smooth = job.settings.unrolled == 0 and sweeps >= 0
+    smooth = job.settings.unrolled == 0 and job.settings.compliant == 0 and sweeps >= 0
     for c in range(nc):
         if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
             smooth = False

@@ -15,9 +15,10 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
 from pullback.rigid.actuators import Actuator
+from pullback.rigid.contact import Compliant
 from pullback.rigid.items import Placed, has_dry_friction, one_dof
 from pullback.rigid.shape_rows import EXTENTS, ShapeRows
-from pullback.rigid.values import Remembered, Sources, Tensor, are_same, as_constant, batched
+from pullback.rigid.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
 from pullback.rigid.world import World
 from pullback.robot.learnable import GivenValue
 from pullback.robot.model import RobotModel
@@ -39,6 +40,7 @@ class Rows(NamedTuple):
     fields: Tensor
     pairs: Tensor
     limits: Tensor
+    material: Tensor
 
 
 class ImplicitDamping(NamedTuple):
@@ -75,7 +77,8 @@ class WorldParameters:
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
         self._groups = {
-            name: Remembered() for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits")
+            name: Remembered()
+            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "material")
         }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -131,6 +134,7 @@ class WorldParameters:
             groups["fields"](sources["fields"], shapes.fields),
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
+            groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
         tensors = [x for given in sources.values() for x in given.tensors]
@@ -159,6 +163,7 @@ class WorldParameters:
             "fields": Sources(fields),
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
+            "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules
 
@@ -243,6 +248,18 @@ class WorldParameters:
         batch = common_batch(*rotations)
         R_BL, p_BL = ([x.expand(batch, *x.shape[1:]) for x in parts] for parts in (rotations, positions))
         return torch.cat(R_BL, 1), torch.cat(p_BL, 1)
+
+    # -- contact -------------------------------------------------------------------------------------------------
+
+    def _material(self) -> list[Value]:
+        """Return stiffness and damping of compliant contact; contact that is rigid has none."""
+        contact = self.world.contact
+        if not isinstance(contact, Compliant):
+            return [np.zeros(()), np.zeros(())]
+        return [check_value("stiffness", contact.stiffness), check_value("damping", contact.damping)]
+
+    def _make_material(self) -> Tensor:
+        return _join([batched(value, (1,), self.like) for value in self._material()], self.like)
 
     # -- joints --------------------------------------------------------------------------------------------------
 

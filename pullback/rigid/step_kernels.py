@@ -18,6 +18,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, collide
+from pullback.rigid.compliant_step_kernels import compliant_newton, compliant_sweeps, forget_biases
 from pullback.rigid.constraint_kernels import (
     BIAS,
     BLOCK_ROWS,
@@ -51,6 +52,32 @@ NOT_CONVERGED = wp.constant(4)
 
 VERIFYING_SWEEPS = wp.constant(2)
 """Sweeps after a step of Newton's, which show whether it found the solution."""
+
+
+@wp.func
+def soften(
+    shapes_are: RoundShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do nothing: contacts are rigid."""
+
+
+@wp.func
+def soften(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do nothing: contacts are rigid."""
+
+
+@wp.func
+def soften(  # noqa: F811
+    shapes_are: AllShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Make contacts compliant, if they are to be."""
+    if job.settings.compliant == 1:
+        forget_biases(job, nc, parameters, w, scratch)
 
 
 @wp.func
@@ -113,6 +140,7 @@ def contact_problem(
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, contacts, c, Y, start, s, pairs, w, blocks)
+    soften(shapes_are, job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     nscalar = scalar_rows(
         scene, job.settings, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,
@@ -191,11 +219,61 @@ def polish(shapes_are: AnyShapes, job: Job, ncontact: int, nscalar: int, w: int,
 def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
     """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
     solved = int(0)
-    if job.settings.exact == 1:
+    if job.settings.compliant == 1:
+        without_impulses(job, w, scratch)
+        write_problem(job, ncontact, nscalar, w, scratch)
+        apply_impulses(job, ncontact, nscalar, w, scratch)
+        compliant_newton(job, ncontact, nscalar, w, scratch)
+        apply_impulses(job, ncontact, nscalar, w, scratch)
+    elif job.settings.exact == 1:
         solved = exact(job, ncontact, nscalar, w, scratch)
     else:
         newton(job, ncontact, nscalar, w, scratch)
     return solved
+
+
+@wp.func
+def rigid_sweeps(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the rows of rigid contact; return sweeps and the last one's change."""
+    place = job.scratch
+    more, change = solve(
+        job.scene, job.settings, limit, ncontact, nscalar, rows_from(scratch, place.contacts),
+        rows_from(scratch, place.blocks), rows_from(scratch, place.Y), rows_from(scratch, place.scalars),
+        rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam), rows_from(scratch, place.s),
+    )  # fmt: skip
+    return more, change
+
+
+@wp.func
+def sweep(
+    shapes_are: RoundShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def sweep(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def sweep(  # noqa: F811
+    shapes_are: AllShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more = int(0)
+    change = scratch.dtype(0.0)
+    if job.settings.compliant == 1:
+        more, change = compliant_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    else:
+        more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
 
 
 @wp.func
@@ -241,8 +319,6 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
     """
     place = job.scratch
-    contacts = rows_from(scratch, place.contacts)
-    scalars = rows_from(scratch, place.scalars)
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
     tolerance = scratch.dtype(job.settings.tolerance)
@@ -264,10 +340,7 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
                 limit = VERIFYING_SWEEPS
                 done = polish(shapes_are, job, ncontact, nscalar, w, scratch)
         if done == 0:
-            more, change = solve(
-                job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
-                rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
-            )  # fmt: skip
+            more, change = sweep(shapes_are, job, limit, ncontact, nscalar, w, scratch)
             if turn == 0:
                 sweeps = more
             if change <= tolerance:

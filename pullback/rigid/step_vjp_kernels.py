@@ -21,7 +21,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide_kernels import contact_vjp
+from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, contact_vjp
+from pullback.rigid.compliant_step_kernels import compliant_multiplier
 from pullback.rigid.constraint_kernels import (
     APPROACH,
     BIAS,
@@ -113,6 +114,35 @@ def solver_vjp(job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, w: int, 
 
 
 @wp.func
+def compliant_contact_vjp(
+    shapes_are: RoundShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Tell by 0 that contacts are rigid."""
+    return int(0)
+
+
+@wp.func
+def compliant_contact_vjp(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Tell by 0 that contacts are rigid."""
+    return int(0)
+
+
+@wp.func
+def compliant_contact_vjp(  # noqa: F811
+    shapes_are: AllShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write what `solver_vjp` writes, if contacts are compliant, and tell by 1."""
+    if job.settings.compliant == 1:
+        compliant_multiplier(job, nc, ns, w, adj_parameters, scratch)
+    return job.settings.compliant
+
+
+@wp.func
 def bias_terms(
     job: Job, nc: int, ns: int, w: int, adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any),
@@ -153,7 +183,7 @@ def bias_terms(
             adj_fraction = adj_bias * (scratch.dtype(1.0) + restitution) * fall - power
             adj_gap -= adj_fraction / (approach * dt)
             adj_approach += adj_fraction * gap / (approach * approach * dt)
-        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
+        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] + adj_gap
         store(alpha, 3 * c, w, wp.vector(adj_approach, zero, zero))
         if adj_pairs:
             adj_pairs[pair * PAIR_ROWS, w] = adj_pairs[pair * PAIR_ROWS, w] + adj_mu[c, w]
@@ -264,8 +294,11 @@ def step_vjp(
         next_adj = rows_from(scratch, place.next_adj_impulses)
         add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
     # impulses that are no solution are differentiated as the sweeps they come from
-    unrolled = job.settings.unrolled == 1 or sweeps < 0
-    solver_vjp(job, nc, ns, sweeps, unrolled, w, scratch)
+    unrolled = job.settings.unrolled == 1 or (sweeps < 0 and job.settings.compliant == 0)
+    for r in range(ADJ_CONTACT_ROWS * nc):
+        adj_contacts[r, w] = zero
+    if compliant_contact_vjp(shapes_are, job, nc, ns, w, adj_parameters, scratch) == 0:
+        solver_vjp(job, nc, ns, sweeps, unrolled, w, scratch)
     for r in range(job.nimpulse):
         scratch[place.adj_impulses + r, w] = zero
     if unrolled and started_warm(job, w, scratch):
@@ -286,8 +319,6 @@ def step_vjp(
     # rows: biases, then how J changes, eq. (10)
     for i in range(6 * topology.nbody):
         wrench[i, w] = zero
-    for r in range(ADJ_CONTACT_ROWS * nc):
-        adj_contacts[r, w] = zero
     if nc + ns > 0:
         if bias_terms(job, nc, ns, w, adj_q, adj_parameters, scratch) == 1:
             for v in range(nv):

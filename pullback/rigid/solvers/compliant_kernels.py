@@ -23,6 +23,7 @@ class Compliance:
     ahead: wp.float64  # [s], 0 or dt
     onset: wp.float64  # [m], the gap at which force sets in, and the depth at which it is that of the spring
     power: wp.float64  # of the depth, at least 1
+    speed: wp.float64  # [m/s], at which friction is smoothed, where contacts do not have their own
 
 
 @wp.func
