@@ -180,9 +180,7 @@ def write_system(job: Job, nc: int, ns: int, transposed: bool, w: int, scratch: 
         held = is_held(job, k, nc, w, scratch)
         residual = zero
         if held:
-            residual = scalar_dot(
-                scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar), s, w
-            )
+            residual = scalar_dot(scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar), s, w)
             residual += scratch[place.scalars + k * SCALAR_ROWS + SCALAR_BIAS, w] + cfm * scratch[place.lam + i, w]
         G[m * m + i, w] = -residual
         for j in range(m):

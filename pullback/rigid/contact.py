@@ -76,7 +76,7 @@ class Compliant:
     power: float = 1.0
     """Of the depth; 1.5 is Hertz's law."""
     onset: float = 1e-4
-    """The gap [m] at which force sets in, with slope zero; from a depth of the same size on it is that of the spring."""
+    """The gap [m] at which force sets in, with slope zero; from a depth of this size on it is that of the spring."""
     slip_speed: float = 1e-3
     """The speed [m/s] well above which friction is Coulomb's; below, it is viscous, and bodies creep."""
     iterations: int = 20
@@ -84,7 +84,7 @@ class Compliant:
     tolerance: float | None = None
     """As for `PGS`."""
     margin: float = 0.01
-    """Shapes closer than this [m] are looked at."""
+    """Shapes closer than this [m] are looked at; give more than the way of a step, or fast bodies are met too late."""
 
     friction: ClassVar[Literal["cone"]] = "cone"
     gradient: ClassVar[Literal["implicit"]] = "implicit"
@@ -110,9 +110,7 @@ class Compliant:
         Longer steps are as stable, but take more of a bounce than damping does. `mass` [kg] is that of the body, or
         1 / (1 / m1 + 1 / m2) of two; `speed` [m/s] that of the impact, which matters if power is not 1.
         """
-        return followed_time_step(
-            stiffness=self.stiffest(), power=self.power, mass=mass, speed=speed, kept=kept
-        )
+        return followed_time_step(stiffness=self.stiffest(), power=self.power, mass=mass, speed=speed, kept=kept)
 
     def stiffest(self) -> float:
         """Return the largest stiffness of all worlds."""

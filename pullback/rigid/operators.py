@@ -60,7 +60,9 @@ PLANS = 32
 class WorldPrograms:
     """The programs of one world, bound when they are first asked for."""
 
-    def __init__(self, arrays: SceneArrays, contact: PGS | Compliant, *, dt: float, substeps: int, double: bool) -> None:
+    def __init__(
+        self, arrays: SceneArrays, contact: PGS | Compliant, *, dt: float, substeps: int, double: bool
+    ) -> None:
         self.arrays = arrays
         self.contact = contact
         self.dt = dt / substeps

@@ -44,7 +44,7 @@ def stable_time_step(
 
 
 def contact_frequency(*, stiffness: float, mass: float, power: float = 1.0, speed: float = 1.0) -> float:
-    """Return omega [rad/s] of a body on the spring k depth^power, at the depth that an impact at `speed` [m/s] reaches."""
+    """Return omega [rad/s] of a body on the spring k depth^power, at the depth that an impact at a speed reaches."""
     for name, value in (("stiffness", stiffness), ("mass", mass), ("speed", speed)):
         if not value > 0.0:
             raise PullbackError(f"{name} is {value}; a time step needs a positive {name}")
