@@ -20,6 +20,7 @@ from rich.progress import track
 
 import pullback as pb
 from bench.conformance_cases import Case, Values, all_cases
+from bench.conformance_compliant import compliant_cases
 
 Tensor = torch.Tensor
 Table = dict[str, dict[str, float]]
@@ -192,6 +193,11 @@ def check_mode(case: Case) -> None:
         assert wanted, f"{case.name}: not {case.holds} at step {t}, slipping {slips}"
 
 
+def modes_of(case: Case) -> list[tuple[Friction, Gradient]]:
+    """Return the ways of solving that a case has; compliant contact has one."""
+    return MODES[:1] if case.mode.startswith("compliant") else MODES
+
+
 def measure(case: Case, modes: list[tuple[Friction, Gradient]] = MODES, single: bool = True) -> Row:
     """Compare a case in all solver modes, and in float32 in the first."""
     check_mode(case)
@@ -326,6 +332,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"Derivatives below {FLOOR:g}, the change of the loss for a change of the quantity by its own size, count as",
         f"{FLOOR:g}. A blank is a quantity that the world does not have. `limit` is that of servos, the first of which",
         "always wants more than it may; `size below` and `placement below` are those of a static body underneath.",
+        "Compliant contact (`pb.Compliant`) has one mode, and a stiffness and damping of its own.",
         "",
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
@@ -335,6 +342,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]
     second = ["friction", "restitution", "kp", "kd", "limit", "size", "placement", "size below", "placement below"]
+    second += ["stiffness", "contact damping"]
     for title, names in (("State, controls and links", first), ("Contact, servos and shapes", second)):
         lines += [
             f"## {title}",
@@ -420,8 +428,8 @@ def failures(row: Row) -> list[str]:
 def main() -> int:
     """Measure, write the page, and say which bars were missed."""
     console = Console()
-    cases = [case for case in all_cases() if len(sys.argv) < 2 or sys.argv[1] in case.name]
-    rows = [measure(case) for case in track(cases, "cases", console=console)]
+    cases = [case for case in [*all_cases(), *compliant_cases()] if len(sys.argv) < 2 or sys.argv[1] in case.name]
+    rows = [measure(case, modes_of(case)) for case in track(cases, "cases", console=console)]
     by_name = {case.name: case for case in cases}
     chosen = [name for name in ("chain, none", "chain, sliding", "revolute, sticking") if name in by_name]
     schedules = {name: schedule_differences(by_name[name]) for name in track(chosen, "schedules", console=console)}
