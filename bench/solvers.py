@@ -7,7 +7,7 @@ that against central differences, and what a step costs.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,21 @@ from bench.timing import time_in_turns
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PICTURE = DOCS / "solvers.md", DOCS / "images" / "solvers.png"
+SOFT = pb.Compliant(stiffness=2e4, damping=0.5, onset=2e-3)
+ONSETS = (1e-4, 5e-4, 2e-3)
 SOLVERS: dict[str, Solver] = {
     "implicit": pb.PGS(),
     "unrolled": pb.PGS(gradient="unrolled"),
     "pyramid": pb.PGS(friction="pyramid"),
     "exact": pb.Exact(),
-    "compliant": pb.Compliant(stiffness=2e4, damping=0.5),
+    "compliant": SOFT,
 }
 CALLS = {
     "implicit": "`pb.PGS()`",
     "unrolled": '`pb.PGS(gradient="unrolled")`',
     "pyramid": '`pb.PGS(friction="pyramid")`',
     "exact": "`pb.Exact()`",
-    "compliant": "`pb.Compliant(stiffness=2e4, damping=0.5)`",
+    "compliant": "`pb.Compliant(stiffness=2e4, damping=0.5, onset=2e-3)`",
 }
 WIDTHS = (1e-4, 1e-5, 1e-6, 1e-7)
 """Steps of central differences, as shares of the range of causes; the best of them counts."""
@@ -107,7 +109,17 @@ def add_costs(problem: Problem, found: dict[str, Found], rounds: int) -> None:
         result.backward = (seconds[name, "both"] - seconds[name, "forward"]) / problem.steps
 
 
-def measure(problem: Problem, *, points: int = 61, rounds: int = 12) -> dict[str, Found]:
+def roughness(slopes: np.ndarray) -> float:
+    """Return how much a gradient jumps between neighbouring causes, as a share of its size."""
+    return float(np.abs(np.diff(slopes, 2)).mean() / np.abs(slopes).mean())
+
+
+def measure_onsets(points: int = 61) -> dict[float, Found]:
+    """Return what compliant contact makes of the drop with sharp and with gradual onsets [m]."""
+    return {onset: examine(PROBLEMS[0], replace(SOFT, onset=onset), points) for onset in ONSETS}
+
+
+def measure(problem: Problem, *, points: int = 61, rounds: int = 8) -> dict[str, Found]:
     """Return what all solvers make of a problem."""
     found = {name: examine(problem, contact, points) for name, contact in SOLVERS.items()}
     add_costs(problem, found, rounds)
@@ -142,6 +154,8 @@ def draw(results: dict[str, dict[str, Found]]) -> Any:
             row[3].plot(result.causes, result.slopes, **style)
             quotients = np.gradient(result.outcomes, result.causes)[2:-2:4]
             row[3].plot(result.causes[2:-2:4], quotients, ".", color=style["color"], markersize=6, alpha=0.9)
+        low, high = np.percentile(np.concatenate([result.slopes for result in found.values()]), (1.5, 98))
+        row[3].set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
         for ax in row[2:]:
             ax.axvline(problem.chosen, color="#bbbbbb", linewidth=0.8, zorder=0)
             ax.set_xlabel(problem.cause)
@@ -155,6 +169,7 @@ def draw(results: dict[str, dict[str, Found]]) -> Any:
         if title == "drop":
             row[1].set_yscale("symlog", linthresh=10.0)
             row[1].set_ylim(bottom=-1.0)
+            row[0].axhline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
@@ -166,46 +181,60 @@ INTRODUCTION = """# Contact solvers, side by side
 
 Written by `make solvers` (`bench/solvers.py`), version {version}; do not edit.
 
-Five ways to solve contact on the same four problems, in float64 with steps of {dt:g} s. In each problem one number, the
-cause, sets off a motion and another comes of it, the outcome.
+Five ways to solve contact on the same four problems, in float64 with steps of {dt:g} s. In each problem one number,
+the cause, sets off a motion and another comes of it, the outcome.
 
 {solvers}
 
 ![Motion, force, outcome and gradient of four problems by five solvers](images/solvers.png)
 
-A row is a problem. From left to right: the motion and the force of contact for one cause (the grey line further right),
-the outcome over the cause, and its gradient. Dots are differences of the curve beside it, one grid point to either side.
-Lines of solvers that agree lie on each other, the widest below.
+A row is a problem. From left to right: the motion and the force of contact for one cause (the grey line further
+right), the outcome over the cause, and its gradient, without its outliers. Dots are differences of the curve beside it,
+one grid point to either side. Lines of solvers that agree lie on each other, the widest below.
+"""
+
+ONSET_TEXT = """## How smooth is smooth
+
+The law of compliant contact is smooth, and a step of time is not. A ball at 2 m/s moves 2 mm a step: where springs
+set in within a tenth of a millimetre, the rebound depends on where in its step the ball met them, and the gradient,
+right as it is, jumps from cause to cause. An onset of about the way of a step evens that out. Roughness is the mean
+second difference of the gradient over the causes of the figure, as a share of its mean size.
+
+Rigid contact has jumps of its own. Where the ball comes to the ground at the very end of a step, within g dt² of it, it
+is stopped there and turned round in the next step, and how fast depends on the gap over dt: one height in about two
+hundred, and there the gradient is as large as {largest:.0f}.
 """
 
 CHOOSING = """## Which to choose
 
-- **Start with `pb.PGS()`.** It is the quickest of the rigid ones, has the cone of Coulomb's friction, sticks without
-  creeping, and its gradient is that of the motion computed, converged or not.
-- **`gradient="unrolled"`** asks nothing of convergence and costs more on the way back, the more the more contacts there
-  are. It is of use as a check, and where sweeps are few on purpose.
-- **`friction="pyramid"`** bounds each tangent by itself: off its axes friction is too strong, by up to a factor of 1.4. It is
-  there for comparison with engines that do so.
-- **`pb.Exact()`** where contacts are redundant and forces matter: stacks, boxes on faces, grasps. Sweeps then stop short of
-  the solution (the column of steps that did not converge); this one does not, at a cost that varies.
-- **`pb.Compliant()`** where the gradient matters more than the last millimetre. It has no kinks: touching and letting go,
-  sticking and slipping pass into each other over `onset` and `slip_speed`. It knows of every contact, redundant ones
-  included, one solution, and needs few sweeps. The price: bodies sink in by load / stiffness, creep on slopes at a share of
-  `slip_speed`, and bounce as stiffness, damping and, with long steps, the step itself have it; `Compliant.time_step(mass)`
-  says which step follows a bounce. How smooth a gradient is in practice is up to `onset`, `slip_speed` and `stiffness`: hard
-  springs make steep slopes, and a body that is out of reach has a gradient of zero with every solver
-  ([gradient_care.md](gradient_care.md)).
+- **Start with `pb.PGS()`.** It has the cone of Coulomb's friction, sticks without creeping, is quickest where contacts
+  are few, and its gradient is that of the motion computed, converged or not.
+- **`gradient="unrolled"`** asks nothing of convergence. Where the others converge it costs more on the way back (slide,
+  push); where sweeps stop short it saves vain attempts (stack). It is of use as a check, and where sweeps are few on
+  purpose.
+- **`friction="pyramid"`** bounds each tangent by itself: off its axes friction is too strong, by up to a factor of 1.4.
+  It is there for comparison with engines that do so.
+- **`pb.Exact()`** where contacts are redundant: boxes on faces, where it costs no more than sweeps, and stacks and
+  grasps, where sweeps stop short of the solution and it does not, at a cost that varies.
+- **`pb.Compliant()`** where the gradient matters more than the last millimetre. Touching and letting go, sticking and
+  slipping pass into each other over `onset` and `slip_speed`, and redundant contacts have one solution. The price: bodies
+  sink in by load / stiffness and creep at a share of `slip_speed`; a stack on soft springs sways, and its gradient with
+  it; bounces are what stiffness, damping and, if it is long, the step make of them. `Compliant.time_step(mass)` says
+  which step follows a bounce.
+
+No solver has a gradient for what is out of reach: the push up to 5 cm ([gradient_care.md](gradient_care.md)).
 
 Derivations: [contact_solver.md](derivations/contact_solver.md), [exact_solver.md](derivations/exact_solver.md),
 [compliant_contact.md](derivations/compliant_contact.md). Settings: [simulation.md](simulation.md).
 """
 
 
-def page(results: dict[str, dict[str, Found]]) -> str:
+def page(results: dict[str, dict[str, Found]], onsets: dict[float, Found]) -> str:
     """Write the results as a page of the docs."""
     solvers = "\n".join(["| name | solver |", "|---|---|", *(f"| {name} | {call} |" for name, call in CALLS.items())])
     lines = [INTRODUCTION.format(version=pb.__version__, dt=DT, solvers=solvers)]
     problems = {problem.name: problem for problem in PROBLEMS}
+    rigid = results["drop"]["implicit"]
     for title, found in results.items():
         problem = problems[title]
         lines += [
@@ -226,9 +255,18 @@ def page(results: dict[str, dict[str, Found]]) -> str:
             )
         lines.append("")
     lines += [
-        "Forces are those that the figure shows. Errors are relative to the central differences, of which the best of four",
-        "widths counts. Costs are of one world on one thread, medians of runs in which all solvers took turns; backward is",
-        "what a gradient adds, recomputing each step included.",
+        "Forces are those that the figure shows. Errors are relative to central differences, the best of four widths.",
+        "Costs are of one world on one thread, medians of runs in which all solvers took turns; backward is what a",
+        "gradient adds, recomputing each step included.",
+        "",
+        ONSET_TEXT.format(largest=np.abs(rigid.slopes).max()),
+        "| onset [mm] | outcome of the drop [m] | deepest [mm] | roughness |",
+        "|---|---|---|---|",
+        *[
+            f"| {1e3 * h:g} | {x.motion[-1]:.4f} | {-1e3 * x.motion.min():.1f} | {roughness(x.slopes):.2f} |"
+            for h, x in onsets.items()
+        ],
+        f"| rigid | {rigid.motion[-1]:.4f} | {-1e3 * rigid.motion.min():.1f} | {roughness(rigid.slopes):.2f} |",
         "",
         CHOOSING,
     ]
@@ -241,7 +279,7 @@ def main() -> int:
     results = {problem.name: measure(problem) for problem in PROBLEMS}
     PICTURE.parent.mkdir(exist_ok=True)
     draw(results).savefig(PICTURE)
-    PAGE.write_text(page(results), encoding="utf-8")
+    PAGE.write_text(page(results, measure_onsets()), encoding="utf-8")
     print(f"written: {PAGE.name}, {PICTURE.name}")
     return 0
 

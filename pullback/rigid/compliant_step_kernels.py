@@ -56,7 +56,7 @@ def contact_turn(job: Job, c: int, old: Any, u: Any, D: Any, w: int, scratch: wp
     half = scratch.dtype(0.5)
     response = D[0] - cfm
     normal = solve_normal(
-        scratch[job.scratch.contacts + c * CONTACT_ROWS + GAP, w], u[0] - response * old[0],
+        old[0], scratch[job.scratch.contacts + c * CONTACT_ROWS + GAP, w], u[0] - response * old[0],
         scratch[job.scratch.material, w], scratch[job.scratch.material + 1, w], response, law,
     )  # fmt: skip
     # no less than the tangents' block of A
@@ -65,7 +65,8 @@ def contact_turn(job: Job, c: int, old: Any, u: Any, D: Any, w: int, scratch: wp
     x1 = u[1] + D[1] * (normal - old[0]) - response_t * old[1]
     x2 = u[2] + D[2] * (normal - old[0]) - response_t * old[2]
     limit = scratch[job.scratch.blocks + c * BLOCK_ROWS + FRICTION, w] * normal
-    v, length = solve_sliding(wp.sqrt(x1 * x1 + x2 * x2), limit, scratch.dtype(law.speed), response_t)
+    now = wp.sqrt(u[1] * u[1] + u[2] * u[2])
+    v, length = solve_sliding(now, wp.sqrt(x1 * x1 + x2 * x2), limit, scratch.dtype(law.speed), response_t)
     drag = limit / (length + response_t * limit)
     return wp.vector(normal, -drag * x1, -drag * x2)
 

@@ -5,16 +5,12 @@ import pytest
 import pullback as pb
 from bench.conformance import (
     AGREE,
-    BOUNCE,
     DEFAULT,
-    FALL,
     SAME,
     SCHEDULES,
     SETTINGS,
     Result,
     Row,
-    analytic_bounce,
-    bounce,
     default_errors,
     failures,
     measure,
@@ -22,6 +18,7 @@ from bench.conformance import (
     page,
     schedule_differences,
 )
+from bench.conformance_bounce import BOUNCE, FALL, analytic_bounce, bounce
 from bench.conformance_cases import all_cases
 from bench.conformance_compliant import compliant_cases
 
