@@ -217,10 +217,10 @@ CHOOSING = """## Which to choose
 - **`pb.Exact()`** where contacts are redundant: boxes on faces, where it costs no more than sweeps, and stacks and
   grasps, where sweeps stop short of the solution and it does not, at a cost that varies.
 - **`pb.Compliant()`** where the gradient matters more than the last millimetre. Touching and letting go, sticking and
-  slipping pass into each other over `onset` and `slip_speed`, and redundant contacts have one solution. The price: bodies
-  sink in by load / stiffness and creep at a share of `slip_speed`; a stack on soft springs sways, and its gradient with
-  it; bounces are what stiffness, damping and, if it is long, the step make of them. `Compliant.time_step(mass)` says
-  which step follows a bounce.
+  slipping pass into each other over `onset` and `slip_speed`, and redundant contacts have one solution. The price:
+  bodies sink in by load / stiffness and creep at a share of `slip_speed`; a stack on soft springs sways, and its
+  gradient with it; bounces are what stiffness, damping and, if it is long, the step make of them.
+  `Compliant.time_step(mass)` says which step follows a bounce.
 
 No solver has a gradient for what is out of reach: the push up to 5 cm ([gradient_care.md](gradient_care.md)).
 
