@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize conformance fuzz pairs doctor clean
+.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize conformance fuzz pairs solvers doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz: $(VENV)/.installed-base ## a million random steps over random worlds
 
 pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines and formulas
 	$(BIN)/python -m bench.pairs
+
+solvers: $(VENV)/.installed-base ## show every contact solver on the same four problems
+	$(BIN)/python -m bench.solvers
 
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor

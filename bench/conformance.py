@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.progress import track
 
 import pullback as pb
+from bench.conformance_bounce import measure_bounces
 from bench.conformance_cases import Case, Values, all_cases
+from bench.conformance_compliant import compliant_cases
 
 Tensor = torch.Tensor
 Table = dict[str, dict[str, float]]
@@ -47,8 +49,6 @@ SAME = 1e-12
 """Between checkpoint schedules."""
 SINGLE = 1e-2
 """Between float32 and float64, where there is no impact."""
-BOUNCE = 1e-3
-"""Between the gradient of a bounce under gravity at the smallest step and the analytic one."""
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 
 
@@ -192,6 +192,11 @@ def check_mode(case: Case) -> None:
         assert wanted, f"{case.name}: not {case.holds} at step {t}, slipping {slips}"
 
 
+def modes_of(case: Case) -> list[tuple[Friction, Gradient]]:
+    """Return the ways of solving that a case has; compliant contact has one."""
+    return MODES[:1] if case.mode.startswith("compliant") else MODES
+
+
 def measure(case: Case, modes: list[tuple[Friction, Gradient]] = MODES, single: bool = True) -> Row:
     """Compare a case in all solver modes, and in float32 in the first."""
     check_mode(case)
@@ -256,55 +261,6 @@ def default_errors(case: Case) -> dict[str, float]:
     return errors
 
 
-def bounce(
-    dt: float, *, gravity: float, height: float, speed: float, e: float, time: float, ceiling: float | None = None
-) -> tuple[float, float]:
-    """Return the last height of a ball that falls on the ground, and its derivative by the first one."""
-    world = pb.World(gravity=(0.0, 0.0, -gravity), contact=pb.PGS(cfm=0.0))
-    world.add_ground(restitution=e)
-    if ceiling is not None:
-        world.add_plane("ceiling", position=(0.0, 0.0, ceiling), orientation=(1.0, 0.0, 0.0, 0.0), restitution=e)
-    world.add_sphere("ball", radius=0.1, mass=1.0, position=(0.0, 0.0, 0.1 + height))
-    sim = world.compile(dt=dt, dtype=torch.float64)
-    start = sim.initial_state()
-    start.qd[0, 5] = speed
-    q = start.q.requires_grad_()
-    end = sim.rollout(pb.State(q, start.qd), round(time / dt)).q[-1, 0, 2]
-    (slope,) = torch.autograd.grad(end, q)
-    return float(end.detach()) - 0.1, float(slope[0, 2])
-
-
-def analytic_bounce(gravity: float, height: float, e: float, time: float) -> float:
-    """Return dz(time)/dz(0) of a ball that was let go at a height and has bounced once.
-
-    It falls for t = sqrt(2 z / g) and rises at e g t: z(T) = e g t (T - t) - g (T - t)^2 / 2, dt/dz = 1 / (g t).
-    """
-    t = sqrt(2.0 * height / gravity)
-    return (e * (time - 2.0 * t) + time - t) / t
-
-
-FALL = {"gravity": 9.81, "height": 0.3, "e": 0.7, "time": 0.4}
-
-
-def measure_bounces() -> list[tuple[str, float, float, float]]:
-    """Return what, gradient found, analytic gradient, bar."""
-    rows = []
-    for e in (0.5, 0.9):
-        for bounces, ceiling in ((1, None), (2, 0.36)):
-            _, slope = bounce(
-                1e-3, gravity=0.0, height=0.0505, speed=-1.0, e=e, time=0.2 * bounces - 0.02, ceiling=ceiling
-            )
-            rows.append((f"weightless, e = {e:g}, {bounces} bounce{'s'[: bounces - 1]}", slope, (-e) ** bounces, 1e-9))
-    expected = analytic_bounce(**FALL)
-    steps = (4e-3, 1e-3, 2.5e-4, 6.25e-5)
-    for dt in steps:
-        _, slope = bounce(dt, speed=0.0, **FALL)
-        rows.append(
-            (f"falling 0.3 m, e = 0.7, dt = {dt:g} s", slope, expected, BOUNCE if dt == steps[-1] else float("inf"))
-        )
-    return rows
-
-
 # -- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +282,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"Derivatives below {FLOOR:g}, the change of the loss for a change of the quantity by its own size, count as",
         f"{FLOOR:g}. A blank is a quantity that the world does not have. `limit` is that of servos, the first of which",
         "always wants more than it may; `size below` and `placement below` are those of a static body underneath.",
+        "Compliant contact (`pb.Compliant`) has one mode, and a stiffness and damping of its own.",
         "",
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
@@ -335,6 +292,7 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]
     second = ["friction", "restitution", "kp", "kd", "limit", "size", "placement", "size below", "placement below"]
+    second += ["stiffness", "contact damping"]
     for title, names in (("State, controls and links", first), ("Contact, servos and shapes", second)):
         lines += [
             f"## {title}",
@@ -420,8 +378,8 @@ def failures(row: Row) -> list[str]:
 def main() -> int:
     """Measure, write the page, and say which bars were missed."""
     console = Console()
-    cases = [case for case in all_cases() if len(sys.argv) < 2 or sys.argv[1] in case.name]
-    rows = [measure(case) for case in track(cases, "cases", console=console)]
+    cases = [case for case in [*all_cases(), *compliant_cases()] if len(sys.argv) < 2 or sys.argv[1] in case.name]
+    rows = [measure(case, modes_of(case)) for case in track(cases, "cases", console=console)]
     by_name = {case.name: case for case in cases}
     names = ("chain, none", "chain, none, rk4", "chain, sliding", "revolute, sticking")
     chosen = [name for name in names if name in by_name]

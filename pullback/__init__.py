@@ -6,7 +6,7 @@ with collector.paused():
     from pullback import sdf
     from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
-    from pullback.rigid.contact import PGS, Exact
+    from pullback.rigid.contact import PGS, Compliant, Exact
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.state import Contact, State, Trajectory
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "PGS",
     "Binomial",
+    "Compliant",
     "Contact",
     "DescriptionError",
     "DescriptionWarning",

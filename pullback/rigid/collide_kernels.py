@@ -118,7 +118,7 @@ def collide_sphere(
 # what a world's shapes are, told by the type of an argument, so that kernels hold no code for others
 AnyShapes = wp.int32  # spheres, capsules, boxes and planes
 RoundShapes = wp.int64  # spheres and planes only
-AllShapes = wp.int16  # cylinders, meshes and fields too, and the exact solver
+AllShapes = wp.int16  # cylinders, meshes and fields too, the exact solver and compliant contact
 NoShapes = wp.uint8  # nothing touches: explicit steps without contact
 
 SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all", NoShapes: "_smooth"}

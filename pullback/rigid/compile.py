@@ -14,7 +14,7 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
 from pullback.rigid.geometry import Geometry
-from pullback.rigid.integrators import Integrator, Part
+from pullback.rigid.integrators import Part
 from pullback.rigid.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.loops import End, check_closed, loop_row_kinds
 from pullback.rigid.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
@@ -163,32 +163,6 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
-    )
-
-
-def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
-    """Refuse a world in which something may touch, come to an end or stick, and name the first."""
-
-    def joint(dof: int) -> str:
-        return f"the joint of {arrays.body_names[arrays.dof_body[dof]]!r}"
-
-    if arrays.nloop:
-        raise PullbackError(
-            f"integrator={integrator!r} is for smooth motion without constraints, and the world has {arrays.nloop} closed "
-            f"loops; leave integrator at 'semi_implicit'"
-        )
-    if arrays.npair:
-        a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
-        found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"
-    elif len(arrays.limit_dof):
-        found = f"{joint(arrays.limit_dof[0])} has an end; take the limits out of its description", "limits"
-    elif len(arrays.friction_dof):
-        found = f"{joint(arrays.friction_dof[0])} has dry friction; take that out of its description", "friction"
-    else:
-        return
-    raise PullbackError(
-        f"integrator={integrator!r} is for smooth motion, and {found[0]}, or leave all {found[1]} out: "
-        f"compile(..., without=[{found[1]!r}])"
     )
 
 

@@ -19,6 +19,7 @@ from pullback.rigid.scene import (
     POSE_ROWS,
     Scene,
 )
+from pullback.rigid.solvers.compliant_kernels import Compliance
 from pullback.robot.topology import PRISMATIC
 from pullback.spatial.arrays import load3, load33, store
 
@@ -64,6 +65,8 @@ class ContactSettings:
     exact: int
     kinks: int  # 1: of a kink's two gradients the one that leads down
     kink_width: wp.float64
+    compliant: int  # 1: contacts follow the law `compliance`
+    compliance: Compliance
 
 
 @wp.func

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pullback.core.errors import PullbackError
+
+if TYPE_CHECKING:
+    from pullback.rigid.compile import SceneArrays
 
 Integrator = Literal["semi_implicit", "explicit", "rk4"]
 Part = Literal["contacts", "limits", "friction"]
@@ -33,3 +36,29 @@ def check_integration(integrator: Integrator, damping: Damping, without: Collect
 def _choices(names: Collection[str]) -> str:
     *first, last = map(repr, names)
     return f"{', '.join(first)} or {last}"
+
+
+def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
+    """Refuse a world in which something may touch, come to an end or stick, and name the first."""
+
+    def joint(dof: int) -> str:
+        return f"the joint of {arrays.body_names[arrays.dof_body[dof]]!r}"
+
+    if arrays.nloop:
+        raise PullbackError(
+            f"integrator={integrator!r} is for motion without constraints, and the world has {arrays.nloop} closed "
+            f"loops; leave integrator at 'semi_implicit'"
+        )
+    if arrays.npair:
+        a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
+        found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"
+    elif len(arrays.limit_dof):
+        found = f"{joint(arrays.limit_dof[0])} has an end; take the limits out of its description", "limits"
+    elif len(arrays.friction_dof):
+        found = f"{joint(arrays.friction_dof[0])} has dry friction; take that out of its description", "friction"
+    else:
+        return
+    raise PullbackError(
+        f"integrator={integrator!r} is for smooth motion, and {found[0]}, or leave all {found[1]} out: "
+        f"compile(..., without=[{found[1]!r}])"
+    )

@@ -43,6 +43,7 @@ class ParameterRows:
     pairs: int
     limits: int
     loops: int
+    material: int  # stiffness and damping of compliant contact
 
 
 @wp.struct
@@ -70,6 +71,7 @@ class ScratchRows:
     lam: int
     warm: int
     stages: int
+    material: int
     # the adjoint's
     adj_q: int
     adj_qd: int
@@ -125,6 +127,7 @@ def parameter_rows(
         "pairs": int(PAIR_ROWS) * npair,
         "limits": 2 * nv,
         "loops": int(LOOP_ROWS) * nloop,
+        "material": 2,
     }
     rows = ParameterRows()
     _place(rows, sizes)
@@ -144,6 +147,7 @@ def scratch_rows(
     newton: bool,
     exact: bool,
     kinks: bool,
+    compliant: bool,
     hulls: bool,
     slots: int,
     stages: int,
@@ -172,6 +176,7 @@ def scratch_rows(
         "lam": m,
         "warm": 1,
         "stages": (stages + 1) * (nq + 2 * nv) if stages else 0,
+        "material": 2 if compliant else 0,
     }
     problem = {
         "A": m * m,

@@ -159,7 +159,7 @@ def write_jacobian(
 @wp.func
 def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed."""
-    smooth = job.settings.unrolled == 0 and sweeps >= 0 and job.scene.nloop == 0
+    smooth = job.settings.unrolled == 0 and sweeps >= 0 and job.scene.nloop == 0 and job.settings.compliant == 0
     for c in range(nc):
         if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
             smooth = False

@@ -13,7 +13,7 @@ from pullback.rigid import contact_kernels, rollout_kernels
 from pullback.rigid.collide_kernels import AllShapes, AnyShapes, NoShapes, RoundShapes
 from pullback.rigid.compile import SceneArrays, make_scene
 from pullback.rigid.constraint_kernels import ContactSettings
-from pullback.rigid.contact import PGS, Exact
+from pullback.rigid.contact import PGS, Compliant, Exact
 from pullback.rigid.layout import parameter_rows, scratch_rows
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import PLANE, SPHERE
@@ -64,7 +64,7 @@ class WorldPrograms:
     """The programs of one world, bound when they are first asked for."""
 
     def __init__(
-        self, arrays: SceneArrays, contact: PGS, *, dt: float, substeps: int, double: bool, stages: int = 0
+        self, arrays: SceneArrays, contact: PGS | Compliant, *, dt: float, substeps: int, double: bool, stages: int = 0
     ) -> None:
         self.arrays = arrays
         self.contact = contact
@@ -74,7 +74,8 @@ class WorldPrograms:
         self.stages = stages
         is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
         self.exact = isinstance(contact, Exact)
-        is_plain = arrays.geometry.is_plain and not self.exact
+        self.compliant = isinstance(contact, Compliant)
+        is_plain = arrays.geometry.is_plain and not self.exact and not self.compliant
         self.shapes = AllShapes if not is_plain else RoundShapes if is_round else AnyShapes
         if stages:
             self.shapes = NoShapes
@@ -162,6 +163,7 @@ class WorldPrograms:
             newton=self._polishes,
             exact=self.exact,
             kinks=contact.kinks == "downhill",
+            compliant=self.compliant,
             hulls=arrays.geometry.has_hulls,
             slots=plan.slots,
             stages=self.stages,
@@ -185,7 +187,7 @@ class WorldPrograms:
     @property
     def _polishes(self) -> bool:
         """Whether other steps follow sweeps that are used up: where the sweeps are not themselves differentiated."""
-        return self.exact or (self.double and self.contact.gradient == "implicit")
+        return self.exact or self.compliant or (self.double and self.contact.gradient == "implicit")
 
     def _settings(self) -> Any:
         contact = self.contact
@@ -198,6 +200,11 @@ class WorldPrograms:
         settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
         settings.exact = int(self.exact)
         settings.newton_steps = 1 if self.exact else NEWTON_STEPS if self._polishes else 0
+        if isinstance(contact, Compliant):
+            settings.compliant = 1
+            settings.compliance.dt = settings.compliance.ahead = self.dt
+            settings.compliance.onset, settings.compliance.power = contact.onset, contact.power
+            settings.compliance.speed = contact.slip_speed
         settings.cone = int(contact.friction == "cone")
         settings.unrolled = int(contact.gradient == "unrolled")
         settings.kinks = int(contact.kinks == "downhill")

@@ -15,10 +15,11 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
 from pullback.rigid.actuators import Actuator
+from pullback.rigid.contact import Compliant
 from pullback.rigid.items import Placed, has_dry_friction, one_dof
 from pullback.rigid.loops import loop_rows
 from pullback.rigid.shape_rows import EXTENTS, ShapeRows
-from pullback.rigid.values import Remembered, Sources, Tensor, are_same, as_constant, batched
+from pullback.rigid.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
 from pullback.rigid.world import World
 from pullback.robot.learnable import GivenValue
 from pullback.robot.model import RobotModel
@@ -41,6 +42,7 @@ class Rows(NamedTuple):
     pairs: Tensor
     limits: Tensor
     loops: Tensor
+    material: Tensor
 
 
 class ImplicitDamping(NamedTuple):
@@ -79,7 +81,7 @@ class WorldParameters:
         self._same_type: dict[int, RobotModel] = {}
         self._groups = {
             name: Remembered()
-            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "loops")
+            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "loops", "material")
         }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -136,6 +138,7 @@ class WorldParameters:
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
             groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self._links, self.like)),
+            groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
         tensors = [x for given in sources.values() for x in given.tensors]
@@ -165,6 +168,7 @@ class WorldParameters:
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
             "loops": _robot_sources(moved, [x for loop in self.loops for end in loop.ends for x in end.values]),
+            "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules
 
@@ -252,6 +256,18 @@ class WorldParameters:
         if model.base != "floating" and links:
             R, p = self._put(item, R, p, [model.link_body[link] == WORLD for link in links])
         return R, p
+
+    # -- contact -------------------------------------------------------------------------------------------------
+
+    def _material(self) -> list[Value]:
+        """Return stiffness and damping of compliant contact; contact that is rigid has none."""
+        contact = self.world.contact
+        if not isinstance(contact, Compliant):
+            return [np.zeros(()), np.zeros(())]
+        return [check_value("stiffness", contact.stiffness), check_value("damping", contact.damping)]
+
+    def _make_material(self) -> Tensor:
+        return _join([batched(value, (1,), self.like) for value in self._material()], self.like)
 
     # -- joints --------------------------------------------------------------------------------------------------
 

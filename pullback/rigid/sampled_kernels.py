@@ -38,7 +38,7 @@ def sampled_core(scene: Scene, shapes: wp.array2d(dtype=Any), shape: int, w: int
     return h, radius
 
 
-@wp.func
+@wp.func(inline=False)
 def collide_samples(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     contacts: wp.array2d(dtype=Any), stack: wp.array2d(dtype=Any), pair: int, count: int,
@@ -72,7 +72,7 @@ def collide_samples(
     return found
 
 
-@wp.func
+@wp.func(inline=False)
 def sampled_contact_vjp(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, pair: int, sample: int, n: Any,
     adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),

@@ -125,7 +125,7 @@ def next_attempt(attempt: int, ties: int, kept: bool, w: int, turns: wp.array2d(
     return following
 
 
-@wp.func
+@wp.func(inline=False)
 def judge_sides(
     job: Job, nc: int, ns: int, attempt: int, ties: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
     w: int, scratch: wp.array2d(dtype=Any),

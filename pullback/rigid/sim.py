@@ -11,9 +11,11 @@ import torch
 
 from pullback.core.bridge import FEW, are_finite, can_look_at, refuse_not_finite
 from pullback.core.errors import PullbackError
-from pullback.rigid.compile import compile_world, refuse_rough
+from pullback.rigid.compile import compile_world
+from pullback.rigid.compliant_advice import warn_of_compliance
+from pullback.rigid.contact import Compliant
 from pullback.rigid.contact_kernels import REPORT_ROWS
-from pullback.rigid.integrators import STAGES, Damping, Integrator, Part
+from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import NAN, Contact, State, Status, Trajectory
@@ -85,6 +87,8 @@ class Sim:
         implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
         self._like = self.parameters.like
+        if isinstance(world.contact, Compliant):
+            warn_of_compliance(world.contact, self.arrays, self.parameters(), self.dt / substeps)
         self._programs = WorldPrograms(
             self.arrays,
             world.contact,

@@ -18,12 +18,10 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, collide
+from pullback.rigid.compliant_step_kernels import compliant_newton, compliant_sweeps, forget_biases
 from pullback.rigid.constraint_kernels import (
-    BIAS,
     BLOCK_ROWS,
     FRACTION,
-    SCALAR_BIAS,
-    SCALAR_ROWS,
     add_rows,
     contact_block,
     contact_rows,
@@ -36,13 +34,14 @@ from pullback.rigid.dynamics_kernels import (
     solve_factor,
     solve_transposed,
 )
+from pullback.rigid.impulse_kernels import apply_impulses, raised_by_impulses, start_cold, start_warm, without_impulses
 from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
 from pullback.rigid.loop_kernels import loop_frames, loop_row
-from pullback.rigid.problem_kernels import Job, add_all_rows, write_problem
+from pullback.rigid.problem_kernels import Job, write_problem
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_solve
 from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.pgs_kernels import solve
-from pullback.rigid.warm_kernels import load_impulses, store_impulses
+from pullback.rigid.warm_kernels import store_impulses
 from pullback.spatial.arrays import load3, rows_from
 
 OK = wp.constant(0)
@@ -52,6 +51,32 @@ NOT_CONVERGED = wp.constant(4)
 
 VERIFYING_SWEEPS = wp.constant(2)
 """Sweeps after a step of Newton's, which show whether it found the solution."""
+
+
+@wp.func
+def soften(
+    shapes_are: RoundShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do nothing: contacts are rigid."""
+
+
+@wp.func
+def soften(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do nothing: contacts are rigid."""
+
+
+@wp.func
+def soften(  # noqa: F811
+    shapes_are: AllShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Make contacts compliant, if they are to be."""
+    if job.settings.compliant == 1:
+        forget_biases(job, nc, parameters, w, scratch)
 
 
 @wp.func
@@ -114,6 +139,7 @@ def contact_problem(
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
+    soften(shapes_are, job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
     for k in range(scene.nloop_row):
@@ -127,22 +153,6 @@ def contact_problem(
         rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
     )  # fmt: skip
     return found, nscalar
-
-
-@wp.func
-def without_impulses(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write s as it was without contact."""
-    for v in range(job.scene.topology.nv):
-        scratch[job.scratch.s + v, w] = scratch[job.scratch.free + v, w]
-
-
-@wp.func
-def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write s as the impulses make it from the velocity without contact, however large others were before."""
-    without_impulses(job, w, scratch)
-    lam = rows_from(scratch, job.scratch.lam)
-    s = rows_from(scratch, job.scratch.s)
-    add_all_rows(job, ncontact, nscalar, lam, scratch.dtype(1.0), w, scratch, s)
 
 
 @wp.func
@@ -199,7 +209,13 @@ def polish(shapes_are: AnyShapes, job: Job, ncontact: int, nscalar: int, w: int,
 def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
     """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
     solved = int(0)
-    if job.settings.exact == 1:
+    if job.settings.compliant == 1:
+        without_impulses(job, w, scratch)
+        write_problem(job, ncontact, nscalar, w, scratch)
+        apply_impulses(job, ncontact, nscalar, w, scratch)
+        compliant_newton(job, ncontact, nscalar, w, scratch)
+        apply_impulses(job, ncontact, nscalar, w, scratch)
+    elif job.settings.exact == 1:
         solved = exact(job, ncontact, nscalar, w, scratch)
     else:
         newton(job, ncontact, nscalar, w, scratch)
@@ -207,45 +223,47 @@ def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int,
 
 
 @wp.func
-def raised_by_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return lam^T A lam / 2 + lam^T b, zero without impulses: the energy they add beyond what biases ask for."""
+def rigid_sweeps(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the rows of rigid contact; return sweeps and the last one's change."""
     place = job.scratch
-    lam = rows_from(scratch, place.lam)
-    half = scratch.dtype(0.5)
-    cfm = scratch.dtype(job.settings.cfm)
-    raised = scratch.dtype(0.0)
-    for v in range(job.scene.topology.nv):
-        s = scratch[place.s + v, w]
-        free = scratch[place.free + v, w]
-        raised += half * (s - free) * (s + free)
-    for c in range(ncontact):
-        raised += lam[3 * c, w] * scratch[place.blocks + c * BLOCK_ROWS + BIAS, w]
-    for k in range(nscalar):
-        raised += lam[3 * ncontact + k, w] * scratch[place.scalars + k * SCALAR_ROWS + SCALAR_BIAS, w]
-    for r in range(3 * ncontact + nscalar):
-        raised += half * cfm * lam[r, w] * lam[r, w]
-    return raised
-
-
-@wp.func
-def start_cold(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Start without impulses, and note that."""
-    without_impulses(job, w, scratch)
-    for r in range(3 * ncontact + nscalar):
-        scratch[job.scratch.lam + r, w] = scratch.dtype(0.0)
-    scratch[job.scratch.warm, w] = scratch.dtype(0.0)
-
-
-@wp.func
-def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Start from the impulses of the step before, and note that."""
-    place = job.scratch
-    load_impulses(
-        job.scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
-        rows_from(scratch, place.impulses), w, rows_from(scratch, place.lam),
+    more, change = solve(
+        job.scene, job.settings, limit, ncontact, nscalar, rows_from(scratch, place.contacts),
+        rows_from(scratch, place.blocks), rows_from(scratch, place.Y), rows_from(scratch, place.scalars),
+        rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam), rows_from(scratch, place.s),
     )  # fmt: skip
-    apply_impulses(job, ncontact, nscalar, w, scratch)
-    scratch[place.warm, w] = scratch.dtype(1.0)
+    return more, change
+
+
+@wp.func
+def sweep(
+    shapes_are: RoundShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def sweep(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def sweep(  # noqa: F811
+    shapes_are: AllShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more = int(0)
+    change = scratch.dtype(0.0)
+    if job.settings.compliant == 1:
+        more, change = compliant_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    else:
+        more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
 
 
 @wp.func
@@ -258,8 +276,6 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
     without bound; after sweeps that were used up, friction that had to shrink with the normal impulses may.
     """
     place = job.scratch
-    contacts = rows_from(scratch, place.contacts)
-    scalars = rows_from(scratch, place.scalars)
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
     tolerance = scratch.dtype(job.settings.tolerance)
@@ -283,10 +299,7 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
                 limit = VERIFYING_SWEEPS
                 done = polish(shapes_are, job, ncontact, nscalar, w, scratch)
         if done == 0 and turn >= 0:
-            more, change = solve(
-                job.scene, job.settings, limit, ncontact, nscalar, contacts, rows_from(scratch, place.blocks),
-                rows_from(scratch, place.Y), scalars, rows_from(scratch, place.Y_scalar), w, lam, s,
-            )  # fmt: skip
+            more, change = sweep(shapes_are, job, limit, ncontact, nscalar, w, scratch)
             if turn == 0:
                 sweeps = more
             if change <= tolerance:

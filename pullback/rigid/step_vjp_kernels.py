@@ -21,7 +21,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide_kernels import contact_vjp
+from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, contact_vjp
+from pullback.rigid.compliant_step_kernels import compliant_multiplier
 from pullback.rigid.constraint_kernels import (
     APPROACH,
     BIAS,
@@ -120,6 +121,35 @@ def solver_vjp(
 
 
 @wp.func
+def compliant_contact_vjp(
+    shapes_are: RoundShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Tell by 0 that contacts are rigid."""
+    return int(0)
+
+
+@wp.func
+def compliant_contact_vjp(  # noqa: F811
+    shapes_are: AnyShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Tell by 0 that contacts are rigid."""
+    return int(0)
+
+
+@wp.func
+def compliant_contact_vjp(  # noqa: F811
+    shapes_are: AllShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write what `solver_vjp` writes, if contacts are compliant, and tell by 1."""
+    if job.settings.compliant == 1:
+        compliant_multiplier(job, nc, ns, w, adj_parameters, scratch)
+    return job.settings.compliant
+
+
+@wp.func
 def bias_terms(
     job: Job, nc: int, ns: int, w: int, adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any),
@@ -160,7 +190,7 @@ def bias_terms(
             adj_fraction = adj_bias * (scratch.dtype(1.0) + restitution) * fall - power
             adj_gap -= adj_fraction / (approach * dt)
             adj_approach += adj_fraction * gap / (approach * approach * dt)
-        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
+        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] + adj_gap
         store(alpha, 3 * c, w, wp.vector(adj_approach, zero, zero))
         if adj_pairs:
             adj_pairs[pair * PAIR_ROWS, w] = adj_pairs[pair * PAIR_ROWS, w] + adj_mu[c, w]
@@ -273,7 +303,10 @@ def step_vjp(
         next_adj = rows_from(scratch, place.next_adj_impulses)
         add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
     # impulses that are no solution are differentiated as the sweeps they come from
-    unrolled = job.settings.unrolled == 1 or sweeps < 0
+    unrolled = job.settings.unrolled == 1 or (sweeps < 0 and job.settings.compliant == 0)
+    for r in range(ADJ_CONTACT_ROWS * nc):
+        adj_contacts[r, w] = zero
+    compliant = compliant_contact_vjp(shapes_are, job, nc, ns, w, adj_parameters, scratch)
     ties = int(0)
     cases = int(place.lam)
     attempt = int(2)
@@ -285,7 +318,8 @@ def step_vjp(
     while attempt <= 2 * (ties + 1):
         if ties > 0:
             take_sides(job, nc, ns, attempt, ties, w, scratch)
-        solver_vjp(job, nc, ns, sweeps, unrolled, cases, w, scratch)
+        if compliant == 0:
+            solver_vjp(job, nc, ns, sweeps, unrolled, cases, w, scratch)
         add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
         write_shares(job, nc, ns, -one, w, scratch, alpha)
         add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
@@ -310,8 +344,6 @@ def step_vjp(
     # rows: biases, then how J changes, eq. (10)
     for i in range(6 * topology.nbody):
         wrench[i, w] = zero
-    for r in range(ADJ_CONTACT_ROWS * nc):
-        adj_contacts[r, w] = zero
     for r in range(LOOP_ROWS * scene.nloop):
         scratch[place.adj_loops + r, w] = zero
     if nc + ns > 0:

@@ -31,7 +31,7 @@ def jacobian_terms(
     )  # fmt: skip
 
 
-@wp.func
+@wp.func(inline=False)
 def mass_terms(
     job: Job, y: wp.array2d(dtype=Any), z: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),

@@ -13,7 +13,7 @@ from pullback import sdf
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, LoopKind, Shape, Tree
-from pullback.rigid.contact import PGS
+from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
 from pullback.rigid.integrators import Damping, Integrator, Part, check_integration
 from pullback.rigid.items import (
@@ -49,7 +49,7 @@ class World:
     in place or by `set_shape` and `set_actuators`, changes the simulation.
     """
 
-    def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: PGS | None = None) -> None:
+    def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: PGS | Compliant | None = None) -> None:
         self.version = 0
         self.items: list[Placed] = []
         self.loops: list[ClosedLoop] = []

@@ -5,25 +5,25 @@ import pytest
 import pullback as pb
 from bench.conformance import (
     AGREE,
-    BOUNCE,
     DEFAULT,
-    FALL,
     SAME,
     SCHEDULES,
     SETTINGS,
     Result,
     Row,
-    analytic_bounce,
-    bounce,
     default_errors,
     failures,
     measure,
+    modes_of,
     page,
     schedule_differences,
 )
+from bench.conformance_bounce import BOUNCE, FALL, analytic_bounce, bounce
 from bench.conformance_cases import all_cases
+from bench.conformance_compliant import compliant_cases
 
 CASES = {case.name: case for case in all_cases()}
+COMPLIANT = {case.name: case for case in compliant_cases()}
 CONTACT = (
     "revolute, sticking",
     "prismatic, sliding",
@@ -42,7 +42,7 @@ CONTACT = (
 
 
 def test_every_case_has_its_own_name():
-    assert len(CASES) == len(all_cases())
+    assert len({**CASES, **COMPLIANT}) == len(all_cases()) + len(compliant_cases())
 
 
 @pytest.mark.parametrize("integrator", ["", ", explicit", ", rk4"])
@@ -59,6 +59,15 @@ def test_contact_agrees_with_central_differences(name):
     assert not failures(row)
     assert row.error < 1e-4
     assert row.modes < AGREE
+    assert not any(result.kinks for result in row.results.values())
+
+
+@pytest.mark.parametrize("name", COMPLIANT)
+def test_compliant_contact_agrees_with_central_differences_and_has_no_kinks(name):
+    row = measure(COMPLIANT[name], modes_of(COMPLIANT[name]), single="box" in name)
+    assert not failures(row)
+    assert row.error < 1e-5
+    assert row.unconverged == 0
     assert not any(result.kinks for result in row.results.values())
 
 

@@ -35,6 +35,7 @@ def test_simulation():
     assert float(found["anchor"].grad.norm()) > 0.0
     assert found["maps"].A.shape == (20, 1, 24, 24)
     assert float(found["hole"].grad) == pytest.approx(-0.03 / (0.035**2 - 0.03**2) ** 0.5, rel=0.1)
+    assert float(found["stiffness"].grad) == pytest.approx(9.81 / 2e4**2, rel=1e-3)
 
 
 def test_signed_distance():

@@ -130,7 +130,7 @@ def add_hull_cotangent(
         accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0] + adj_round, adj_h[1], adj_h[2], adj_radius))
 
 
-@wp.func
+@wp.func(inline=False)
 def hull_contact_vjp(
     hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
     contacts: wp.array2d(dtype=Any), contact: int, adj_gap: Any, adj_point: Any, adj_normal: Any,

@@ -179,7 +179,7 @@ def add_sharp_contacts(
     return count
 
 
-@wp.func
+@wp.func(inline=False)
 def collide_hulls(
     hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int, work: wp.array2d(dtype=Any),

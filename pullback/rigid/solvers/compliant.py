@@ -1,4 +1,4 @@
-"""How long a step compliant contact allows (docs/derivations/compliant_contact.md)."""
+"""How long a step compliant contact allows, or wants (docs/derivations/compliant_contact.md)."""
 
 import math
 
@@ -41,3 +41,23 @@ def stable_time_step(
     spring = 2.0 * (math.sqrt(1.0 + zeta * zeta) - zeta) / omega
     rate = friction * force * (inverse_mass if inverse_mass_tangent is None else inverse_mass_tangent) / speed
     return min(spring, 2.0 / rate) if rate > 0.0 else spring
+
+
+def contact_frequency(*, stiffness: float, mass: float, power: float = 1.0, speed: float = 1.0) -> float:
+    """Return omega [rad/s] of a body on the spring k depth^power, at the depth that an impact at a speed reaches."""
+    for name, value in (("stiffness", stiffness), ("mass", mass), ("speed", speed)):
+        if not value > 0.0:
+            raise PullbackError(f"{name} is {value}; a time step needs a positive {name}")
+    # energy: m speed^2 / 2 = k depth^(p + 1) / (p + 1)
+    depth = (0.5 * (power + 1.0) * mass * speed * speed / stiffness) ** (1.0 / (power + 1.0))
+    return math.sqrt(power * stiffness * depth ** (power - 1.0) / mass)
+
+
+def followed_time_step(
+    *, stiffness: float, mass: float, power: float = 1.0, speed: float = 1.0, kept: float = 0.9
+) -> float:
+    """Return the step [s] of the implicit variant that keeps the share `kept` of a rebound's speed: eq. (17)."""
+    if not 0.0 < kept < 1.0:
+        raise PullbackError(f"kept is {kept}; give the share of a rebound that the step keeps, between 0 and 1")
+    omega = contact_frequency(stiffness=stiffness, mass=mass, power=power, speed=speed)
+    return -2.0 * math.log(kept) / (math.pi * omega)

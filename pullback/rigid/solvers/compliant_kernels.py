@@ -23,6 +23,7 @@ class Compliance:
     ahead: wp.float64  # [s], 0 or dt
     onset: wp.float64  # [m], the gap at which force sets in, and the depth at which it is that of the spring
     power: wp.float64  # of the depth, at least 1
+    speed: wp.float64  # [m/s], at which friction is smoothed, where contacts do not have their own
 
 
 @wp.func
@@ -50,7 +51,9 @@ def normal_impulse(u: Any, gap: Any, stiffness: Any, damping: Any, c: Compliance
     by_damping = type(u)(0.0)
     if depth > type(u)(0.0):
         power = type(u)(c.power)
-        spring = type(u)(c.dt) * stiffness * wp.pow(depth, power)
+        spring = type(u)(c.dt) * stiffness * depth
+        if c.power != wp.float64(1.0):
+            spring = spring * wp.pow(depth, power - type(u)(1.0))
         value = spring * brake
         by_gap = -power * spring / depth * depth_slope * brake
         by_u = -spring * brake_slope * damping
@@ -59,35 +62,35 @@ def normal_impulse(u: Any, gap: Any, stiffness: Any, damping: Any, c: Compliance
 
 
 @wp.func
-def solve_normal(gap: Any, u: Any, stiffness: Any, damping: Any, response: Any, c: Compliance):
-    """Return the normal impulse: Newton's method from zero, which never overshoots, eq. (4)."""
-    lam = type(u)(0.0)
+def solve_normal(start: Any, gap: Any, u: Any, stiffness: Any, damping: Any, response: Any, c: Compliance):
+    """Return the normal impulse: Newton's method, which after its first step never overshoots, eq. (4)."""
+    lam = start
     ahead = type(u)(c.ahead)
     left = int(NEWTON_STEPS)
     while left > 0:
         after = u + response * lam
         value, by_gap, by_u, by_damping = normal_impulse(after, gap + ahead * after, stiffness, damping, c)
         change = (value - lam) / (type(u)(1.0) - response * (ahead * by_gap + by_u))
-        lam = lam + change
+        lam = wp.max(lam + change, type(u)(0.0))
         left -= 1
-        if not (change > type(u)(0.0)) or lam + type(u)(0.25) * change == lam:
+        if (left < NEWTON_STEPS - 1 and not (change > type(u)(0.0))) or lam + type(u)(0.25) * change == lam:
             left = 0
     return lam
 
 
 @wp.func
-def solve_sliding(slip: Any, limit: Any, speed: Any, response: Any):
+def solve_sliding(start: Any, slip: Any, limit: Any, speed: Any, response: Any):
     """Return the speed of sliding after friction, and its length with the smoothing: eq. (5)."""
-    v = type(slip)(0.0)
+    v = start
     w = speed
     left = int(NEWTON_STEPS)
     while left > 0:
         w = wp.sqrt(v * v + speed * speed)
         gain = response * limit / w
         change = (slip - v * (type(slip)(1.0) + gain)) / (type(slip)(1.0) + gain * (speed / w) * (speed / w))
-        v = v + change
+        v = wp.max(v + change, type(slip)(0.0))
         left -= 1
-        if not (change > type(slip)(0.0)) or v + type(slip)(0.25) * change == v:
+        if (left < NEWTON_STEPS - 1 and not (change > type(slip)(0.0))) or v + type(slip)(0.25) * change == v:
             left = 0
     return v, wp.sqrt(v * v + speed * speed)
 
@@ -97,9 +100,10 @@ def compliant_impulse(
     gap: Any, u: Any, stiffness: Any, damping: Any, mu: Any, speed: Any, response: Any, response_t: Any, c: Compliance
 ):  # fmt: skip
     """Return the impulse of a contact, normal and two tangents: eqs. (1) and (2)."""
-    normal = solve_normal(gap, u[0], stiffness, damping, response, c)
+    zero = type(gap)(0.0)
+    normal = solve_normal(zero, gap, u[0], stiffness, damping, response, c)
     limit = mu * normal
-    v, w = solve_sliding(wp.sqrt(u[1] * u[1] + u[2] * u[2]), limit, speed, response_t)
+    v, w = solve_sliding(zero, wp.sqrt(u[1] * u[1] + u[2] * u[2]), limit, speed, response_t)
     drag = limit / (w + response_t * limit)
     return wp.vector(normal, -drag * u[1], -drag * u[2])
 
@@ -115,7 +119,7 @@ def compliant_vjp(
     normal = lam[0]
     limit = mu * normal
     slip = wp.sqrt(u[1] * u[1] + u[2] * u[2])
-    v, w = solve_sliding(slip, limit, speed, response_t)
+    v, w = solve_sliding(zero, slip, limit, speed, response_t)
     # friction, eqs. (7) and (8)
     total = w + response_t * limit
     drag = limit / total

@@ -266,7 +266,7 @@ def move_along(
         lam[i, w] = lam[i, w] + factor * work[i * (m + 3) + column, w]
 
 
-@wp.func
+@wp.func(inline=False)
 def exact_solve(
     nc: int, ns: int, cone: int, tolerance: Any, limit: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
     mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,

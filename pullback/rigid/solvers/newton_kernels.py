@@ -28,7 +28,7 @@ LARGEST = wp.constant(1.0e8)
 """Impulses that would change velocities by more than this many times the largest hide what they do in rounding."""
 
 
-@wp.func
+@wp.func(inline=False)
 def newton_step(
     nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
     lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int, lam: wp.array2d(dtype=Any),

@@ -236,7 +236,7 @@ def sweep_vjp(
         free_row_vjp(m, i, normal > A.dtype(0.0), before[0], A, w, work, adj_A, adj_b)
 
 
-@wp.func
+@wp.func(inline=False)
 def unrolled_vjp(
     nc: int, ns: int, cone: int, sweeps: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
     mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any),
