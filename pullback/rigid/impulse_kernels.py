@@ -1,4 +1,4 @@
-"""What impulses make of the velocity, and what the solver starts from."""
+"""What impulses make of the velocity, and what the solver starts from (docs/derivations/contact_solver.md)."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ G = 9.81
 SIDEWAYS = (sin(pi / 4), 0.0, 0.0, cos(pi / 4))
 """Turns the z axis into -y."""
 CUBE = np.array([(x, y, z) for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.1, 0.1)])
-STEP = 1e-6
+STEP = 1e-5
 """Of differences, relative to a size."""
 
 

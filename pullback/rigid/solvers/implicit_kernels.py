@@ -299,7 +299,7 @@ def bounds_vjp(
             adj_lower[s, w] = wp.where(below, work[i, w], zero)
 
 
-@wp.func(inline=False)
+@wp.func
 def implicit_vjp(
     nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
     lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
