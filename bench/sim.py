@@ -243,8 +243,11 @@ def measure_loop(rounds: int) -> tuple[Rows, Figures]:
             state = sim.step(state, control(state))
         return state.q.square().sum() + state.qd.square().sum()
 
+    # in the loop the policy records for the state's sake too
+    recorded = pb.State(start.q.clone().requires_grad_(), start.qd.clone().requires_grad_())
+
     def policy_alone() -> Tensor:
-        return torch.stack([act(start) for _ in range(LOOP)]).square().sum()
+        return torch.stack([act(recorded) for _ in range(LOOP)]).square().sum()
 
     losses = {"loop": loop(lambda _: u), "policy loop": loop(act), "policy": policy_alone()}
     leaves = {"loop": [u], "policy loop": list(policy.parameters()), "policy": list(policy.parameters())}

@@ -28,6 +28,9 @@ Tensor = torch.Tensor
 FEW = 64
 """Numbers that Python adds up faster than numpy is called."""
 
+SMALL_OUTPUT = 1 << 14
+"""Numbers of output, at most, of a launch that is kept to be repeated."""
+
 SHARD_GAP = 64
 """Elements left between what two CPU threads write to: two pairs of cache lines in float32."""
 
@@ -127,7 +130,7 @@ class Program:
         outputs: tuple[Any, ...] = (launch.output(first), *[launch.output(r) if r else launch.absent() for r in others])
         launcher = self.launchers(launch.reference)[0]
         launch(launcher, self.scratch)
-        if launch.can_be_repeated(inputs):
+        if launch.can_be_repeated(inputs, outputs):
             self._last.launch = _Repeat(launch, launcher, inputs, outputs)
         return outputs
 
@@ -300,10 +303,12 @@ class _Launch:
                     self.kept.append(self.output(rows))
         launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
-    def can_be_repeated(self, inputs: Sequence[Tensor | None]) -> bool:
-        """Tell whether it was a launch on one CPU thread, however many there are, from inputs as they stand."""
-        few = 0 < self.worlds <= WORLDS_PER_SHARD
-        return self.on_cpu and few and all(x is None or x.is_contiguous() for x in inputs)
+    def can_be_repeated(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None]) -> bool:
+        """Tell whether it was a small launch on one CPU thread, however many there are, from inputs as they stand."""
+        if not self.on_cpu or not 0 < self.worlds <= WORLDS_PER_SHARD:
+            return False
+        is_small = sum(x.numel() for x in outputs if x is not None) <= SMALL_OUTPUT
+        return is_small and all(x is None or x.is_contiguous() for x in inputs)
 
     def _append_scratch(self, scratch: Sequence[int]) -> None:
         """Append scratch on a CPU, from a buffer that a thread keeps for its next launch unless it is large."""
