@@ -213,4 +213,4 @@ class WorldPrograms:
 
 
 def _on_device(values: np.ndarray, device: str) -> Any:
-    return wp.array(values, dtype=wp.int32, device=device)
+    return wp.array(values, dtype=wp.int32, device=device, copy=device != "cpu")

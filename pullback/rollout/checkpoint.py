@@ -134,7 +134,7 @@ class _Actions:
 
 
 def _make_plan(kept: Any, actions: Any, slots: int) -> Plan:
-    arrays = np.array(kept, np.int32), np.array(actions, np.int32).reshape(-1, 3)
+    arrays = np.asarray(kept, np.int32), np.asarray(actions, np.int32).reshape(-1, 3)
     for array in arrays:
         array.flags.writeable = False
     return Plan(*arrays, slots)
@@ -144,16 +144,19 @@ def _make_plan(kept: Any, actions: Any, slots: int) -> Plan:
 def _plan_every(interval: int, n: int) -> Plan:
     interval = max(min(interval, n), 1)
     kept = np.append(np.arange(0, n, interval), n)
-    # all segments are alike, but the last one may be shorter
+    # all segments are alike, but the last one, which is walked back first, may be shorter
     whole, rest = divmod(n, interval)
-    actions = _segment_actions(interval, first_slot=len(kept))[None].repeat(whole, 0)
+    segment, last = (_segment_actions(length, first_slot=len(kept)) for length in (interval, rest))
+    last[:, 1] += whole * interval
+    last[:1, 2] = last[-2:-1, 2] = whole
+    rows = np.empty((len(last) + whole * len(segment), 3), np.int32)
+    rows[: len(last)] = last
+    actions = rows[len(last) :].reshape(whole, len(segment), 3)[::-1]
+    actions[:] = segment
     numbers = np.arange(whole, dtype=np.int32)[:, None]
     actions[:, :, 1] += numbers * interval
     actions[:, :1, 2] = actions[:, -2:-1, 2] = numbers
-    last = _segment_actions(rest, first_slot=len(kept))
-    last[:, 1] += whole * interval
-    last[:1, 2] = last[-2:-1, 2] = whole
-    return _make_plan(kept, np.concatenate([last, actions[::-1].reshape(-1, 3)]), slots=max(interval - 2, 0))
+    return _make_plan(kept, rows, slots=max(interval - 2, 0))
 
 
 def _segment_actions(length: int, first_slot: int) -> np.ndarray:
