@@ -149,20 +149,22 @@ def verdict(holds: bool) -> str:
 
 
 def measure_threads(rounds: int) -> Rows:
-    """Compare two threads with one at a batch that is worth it."""
+    """Compare two threads with one at a batch that is worth it: the median ratio of turns next to each other."""
     forward, backward = forward_and_backward(pb.load("iiwa7", dtype=torch.float64), 16 * BATCH)
-    times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(15):
+    speedups: dict[str, list[float]] = {"ABA": [], "vjp": []}
+    for _ in range(25):
+        taken = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
             # torch's own threads spin for a while after they were set
-            time.sleep(0.3)
-            for name, median in time_in_turns({"ABA": forward, "vjp": backward}, rounds=rounds).items():
-                times.setdefault((name, threads), []).append(median)
+            time.sleep(0.2)
+            taken.append(time_in_turns({"ABA": forward, "vjp": backward}, rounds=rounds))
+        for name, ratios in speedups.items():
+            ratios.append(taken[0][name] / taken[1][name])
     torch.set_num_threads(1)
     rows: Rows = []
-    for name in ("ABA", "vjp"):
-        speedup = median_of(times[name, 1]) / median_of(times[name, 2])
+    for name, ratios in speedups.items():
+        speedup = median_of(ratios)
         rows.append((f"{name}, two threads", f"{speedup:.2f}x", "one thread", f"bar 1.6x {verdict(speedup >= 1.6)}"))
     return rows
 
