@@ -8,6 +8,8 @@ import scipy.integrate
 import torch
 
 import pullback as pb
+from pullback.description.compile import compile_tree
+from pullback.description.tree import Joint, Limits, Link, Shape, Tree
 from tests.rigid.worlds import F64
 
 G = 9.81
@@ -204,26 +206,31 @@ def test_dot_products_of_a_step_and_its_linearization():
 
 
 def test_a_limit_stops_a_joint_that_a_contact_pushes():
-    """Rigid rows and compliant contacts in one problem, with the gradient by all of it."""
-    world = pb.World(gravity=(0.3, 0, -G), contact=pb.Compliant(stiffness=1e4, tolerance=1e-13))
-    robot = pb.load("laikago", "floating", dtype=F64)
-    world.add(robot, name="dog", position=(0, 0, 0.518), actuators=pb.PositionServo(kp=60.0, kd=2.0))
-    world.add_ground(friction=0.8)
+    """Rigid rows, of a limit and of dry friction, and a compliant contact in one problem."""
+    links = [Link("rail"), Link("part", 1.0, inertia=1e-3 * np.eye(3), shapes=[Shape("sphere", (0.05,))])]
+    joint = Joint("slide", "prismatic", "rail", "part", axis=np.array([1.0, 0.0, 0.0]))
+    joint.limits, joint.friction = Limits(lower=-0.05, upper=0.05, effort=100.0), 0.5
+    robot = pb.RobotModel(compile_tree(Tree("stop", links, [joint], source="stop")), dtype=F64)
+    world = pb.World(gravity=(0, 0, 0), contact=pb.Compliant(stiffness=1e4, tolerance=1e-13))
+    world.add(robot, name="stop", q={"slide": 0.048}, actuators={}, friction=0.3)
+    world.add_sphere("ball", radius=0.05, mass=1.0, position=(-0.053, 0.01, 0.0), friction=0.3)
     sim = world.compile(dt=1e-3, dtype=F64)
     start = sim.initial_state()
-    u = torch.zeros(60, 1, sim.nu, dtype=F64)
-    u[..., 2::3] = -3.0  # knees to their ends
+    qd = tensor(0.0, 0.5, 0.2, 1.0, 1.0, 0.0, 0.1)[None]
+
+    def run(qd):
+        return sim.rollout(pb.State(start.q, qd), 18)
+
+    states = run(qd)
+    assert not states.status.unconverged.any()
+    assert float(states.q[-1, 0, 0]) == pytest.approx(0.05, abs=1e-4)
+    assert abs(float(states.qd[-1, 0, 0])) < 1e-2
+    assert sim.contacts(states[-1])[0][0].force[0] != 0.0
     weights = torch.randn(sim.nv, dtype=F64, generator=torch.Generator().manual_seed(0))
-
-    def loss(u):
-        states = sim.rollout(start, u)
-        assert not states.status.unconverged.any()
-        return (weights * states.qd[-1, 0]).sum()
-
-    u.requires_grad_()
-    (gradient,) = torch.autograd.grad(loss(u), u)
-    direction = torch.randn(u.shape, dtype=F64, generator=torch.Generator().manual_seed(1))
-    ahead, behind = (float(loss(u.detach() + h * direction)) for h in (1e-6, -1e-6))
+    qd.requires_grad_()
+    (gradient,) = torch.autograd.grad((weights * run(qd).qd[-1, 0]).sum(), qd)
+    direction = torch.randn(qd.shape, dtype=F64, generator=torch.Generator().manual_seed(1))
+    ahead, behind = (float((weights * run(qd.detach() + h * direction).qd[-1, 0]).sum()) for h in (1e-6, -1e-6))
     assert float((gradient * direction).sum()) == pytest.approx((ahead - behind) / 2e-6, rel=1e-5)
 
 
