@@ -314,7 +314,7 @@ def contact_block(
 @wp.func
 def own_diagonal(value: Any):
     """Return a row's diagonal, or one where neither an impulse nor softness moves it: it then keeps no impulse."""
-    return wp.where(value == value - value, type(value)(1.0), value)
+    return wp.where(value == type(value)(0.0), type(value)(1.0), value)
 
 
 @wp.func
@@ -341,30 +341,40 @@ def scalar_rows(
             slope = one / dt
             if gap <= zero:
                 slope = slope * q.dtype(settings.erp)
+            unit_row(scene, v, sign, count, w, Y)
             scalar_row(scene, settings, v, sign, slope * gap, zero, far, slope, L, count, w, scalars, Y)
             count += 1
     for k in range(scene.nfriction):
         v = scene.friction_dof[k]
         bound = dt * friction[v, w]
+        unit_row(scene, v, one, count, w, Y)
         scalar_row(scene, settings, v, one, zero, -bound, bound, zero, L, count, w, scalars, Y)
         count += 1
     return count
 
 
 @wp.func
-def scalar_row(
-    scene: Scene, settings: ContactSettings, v: int, sign: Any, bias: Any, lower: Any, upper: Any, slope: Any,
-    L: wp.array2d(dtype=Any), s: int, w: int, scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write one row that acts on the dof v alone: Y = sign L^-T e_v."""
+def unit_row(scene: Scene, v: int, sign: Any, s: int, w: int, Y: wp.array2d(dtype=Any)):
+    """Write J of row s that acts on the dof v alone: sign e_v."""
     nv = scene.topology.nv
     u = int(v)
     while u >= 0:
         Y[s * nv + u, w] = sign - sign
         u = scene.dof_parent[u]
     Y[s * nv + v, w] = sign
+
+
+@wp.func
+def scalar_row(
+    scene: Scene, settings: ContactSettings, start: int, sign: Any, bias: Any, lower: Any, upper: Any, slope: Any,
+    L: wp.array2d(dtype=Any), s: int, w: int, scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write row s, whose J stands in Y on the dofs that are walked from `start` on, outer ones first: Y = L^-T J^T."""
+    nv = scene.topology.nv
+    first = start % nv
+    way = start - first
     diagonal = Y.dtype(settings.cfm)
-    u = int(v)
+    u = int(first)
     while u >= 0:
         value = Y[s * nv + u, w] * L[u * nv + u, w]
         Y[s * nv + u, w] = value
@@ -373,9 +383,9 @@ def scalar_row(
         while t >= 0:
             Y[s * nv + t, w] = Y[s * nv + t, w] - L[u * nv + t, w] * value
             t = scene.dof_parent[t]
-        u = scene.dof_parent[u]
+        u = scene.dof_parent[way + u]
     row = s * SCALAR_ROWS
-    scalars[row + DOF, w] = Y.dtype(v)
+    scalars[row + DOF, w] = Y.dtype(start)
     scalars[row + SIGN, w] = sign
     scalars[row + SCALAR_BIAS, w] = bias
     scalars[row + LOWER, w] = lower

@@ -11,17 +11,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.constraint_kernels import (
-    DOF,
-    LOWER,
-    SCALAR_BIAS,
-    SCALAR_DIAGONAL,
-    SCALAR_ROWS,
-    SCALAR_SLOPE,
-    SIGN,
-    UPPER,
-    ContactSettings,
-)
+from pullback.rigid.constraint_kernels import ContactSettings, scalar_row
 from pullback.rigid.scene import LOOP_ROWS, POSE_ROWS, Scene
 from pullback.robot.topology import PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load33, store
@@ -134,23 +124,5 @@ def loop_row(
         sign = Y.dtype(scene.loop_sign[loop * nv + u])
         Y[k * nv + u, w] = sign * dof_power(scene, u, poses, force, moment, w)
         u = scene.dof_parent[way + u]
-    # L^-T, every dof before those inboard of it
-    diagonal = Y.dtype(settings.cfm)
-    u = int(first)
-    while u >= 0:
-        value = Y[k * nv + u, w] * L[u * nv + u, w]
-        Y[k * nv + u, w] = value
-        diagonal += value * value
-        t = int(scene.dof_parent[u])
-        while t >= 0:
-            Y[k * nv + t, w] = Y[k * nv + t, w] - L[u * nv + t, w] * value
-            t = scene.dof_parent[t]
-        u = scene.dof_parent[way + u]
-    at = k * SCALAR_ROWS
-    scalars[at + DOF, w] = Y.dtype(scene.loop_start[loop])
-    scalars[at + SIGN, w] = Y.dtype(1.0)
-    scalars[at + SCALAR_BIAS, w] = Y.dtype(settings.loop_erp / settings.dt) * wp.dot(held, g)
-    scalars[at + LOWER, w] = -far
-    scalars[at + UPPER, w] = far
-    scalars[at + SCALAR_DIAGONAL, w] = diagonal
-    scalars[at + SCALAR_SLOPE, w] = zero
+    bias = Y.dtype(settings.loop_erp / settings.dt) * wp.dot(held, g)
+    scalar_row(scene, settings, scene.loop_start[loop], Y.dtype(1.0), bias, -far, far, zero, L, k, w, scalars, Y)

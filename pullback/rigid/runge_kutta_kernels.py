@@ -13,11 +13,11 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.dynamics_kernels import equations_of_motion, factorize, solve_factor, solve_transposed
-from pullback.rigid.integrate_kernels import actuator_forces_vjp, add_actuator_forces, quaternion_product
+from pullback.rigid.dynamics_kernels import solve_factor, solve_transposed
+from pullback.rigid.force_kernels import forces_vjp, free_forces, is_driven_finitely
+from pullback.rigid.integrate_kernels import quaternion_product
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.step_kernels import NOT_FINITE, OK
-from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load4, rows_from, store
 from pullback.spatial.vectors import rotation_from_quaternion, rotation_from_quaternion_vjp
@@ -122,17 +122,7 @@ def write_stages(
             qd = rows_from(scratch, stage_row(job, i) + scene.nq)
             qdd = rows_from(scratch, stage_row(job, i) + scene.nq + nv)
             L = rows_from(scratch, place.L + i * nv * nv)
-            equations_of_motion(
-                scene, q, qd, rows_from(parameters, job.parameters.gravity),
-                rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
-                rows_from(parameters, job.parameters.dofs), w, rows_from(scratch, place.poses), qdd, L,
-                rows_from(scratch, place.dynamics),
-            )  # fmt: skip
-            for v in range(nv):
-                qdd[v, w] = -qdd[v, w]
-            add_actuator_forces(scene, q, qd, u, rows_from(parameters, job.parameters.actuators), w, qdd)
-            factorize(scene, w, L)
-            solve_transposed(scene, L, w, qdd)
+            free_forces(job, q, qd, u, parameters, w, qdd, L, scratch)
             solve_factor(scene, L, w, qdd)
 
 
@@ -171,10 +161,7 @@ def smooth_step(
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
     write_stages(job, u, parameters, w, scratch)
-    driven = scratch.dtype(0.0)
-    for k in range(job.scene.nu):
-        driven += wp.abs(u[k, w])
-    if not finish(job, w, scratch) or not wp.isfinite(driven):
+    if not finish(job, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE
     return status
 
@@ -305,7 +292,6 @@ def stages_vjp(
     scene = job.scene
     topology = scene.topology
     place = job.scratch
-    rows = job.parameters
     nq = scene.nq
     nv = topology.nv
     dt = scratch.dtype(job.settings.dt)
@@ -333,20 +319,7 @@ def stages_vjp(
             L = rows_from(scratch, place.L + i * nv * nv)
             solve_transposed(scene, L, w, nu)
             solve_factor(scene, L, w, nu)
-            actuator_forces_vjp(
-                scene, q, qd, u, rows_from(parameters, rows.actuators), nu, w, adj, adj_qd, adj_u,
-                rows_from(adj_parameters, rows.actuators),
-            )  # fmt: skip
-            for v in range(nv):
-                nu[v, w] = -nu[v, w]
-            inverse_dynamics_vjp(
-                topology, q, qd, qdd, nowhere, rows_from(parameters, rows.gravity),
-                rows_from(parameters, rows.placements), rows_from(parameters, rows.inertias),
-                rows_from(parameters, rows.dofs), nu, w, adj, adj_qd, nowhere, nowhere,
-                rows_from(adj_parameters, rows.gravity), rows_from(adj_parameters, rows.placements),
-                rows_from(adj_parameters, rows.inertias), rows_from(adj_parameters, rows.dofs),
-                rows_from(scratch, place.recursion),
-            )  # fmt: skip
+            forces_vjp(job, q, qd, qdd, u, parameters, w, nu, adj, adj_qd, adj_u, adj_parameters, scratch, nowhere)
         axes_vjp(job, i, w, scratch, adj)
     start_vjp(job, w, scratch)
 

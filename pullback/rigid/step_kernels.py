@@ -28,14 +28,12 @@ from pullback.rigid.constraint_kernels import (
     scalar_rows,
 )
 from pullback.rigid.dynamics_kernels import (
-    equations_of_motion,
-    factorize,
     multiply_factor,
     solve_factor,
-    solve_transposed,
 )
+from pullback.rigid.force_kernels import free_forces, is_driven_finitely
 from pullback.rigid.impulse_kernels import apply_impulses, raised_by_impulses, start_cold, start_warm, without_impulses
-from pullback.rigid.integrate_kernels import add_actuator_forces, add_axes_rate, integrate, turn_axes
+from pullback.rigid.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.loop_kernels import loop_frames, loop_row
 from pullback.rigid.problem_kernels import Job, write_problem
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_solve
@@ -103,17 +101,8 @@ def contact_problem(
     Y = rows_from(scratch, place.Y)
     dt = parameters.dtype(job.settings.dt)
     # equations of motion
-    equations_of_motion(
-        scene, q, qd, rows_from(parameters, job.parameters.gravity), rows_from(parameters, job.parameters.placements),
-        rows_from(parameters, job.parameters.inertias), rows_from(parameters, job.parameters.dofs), w,
-        poses, force, L, rows_from(scratch, place.dynamics),
-    )  # fmt: skip
-    for v in range(scene.topology.nv):
-        force[v, w] = -force[v, w]
-    add_actuator_forces(scene, q, qd, u, rows_from(parameters, job.parameters.actuators), w, force)
+    free_forces(job, q, qd, u, parameters, w, force, L, scratch)
     # the velocity without contact, eq. (1)
-    factorize(scene, w, L)
-    solve_transposed(scene, L, w, force)
     for v in range(scene.topology.nv):
         start[v, w] = qd[v, w]
         s[v, w] = qd[v, w]
@@ -393,9 +382,6 @@ def step(
         status = status | OVERFLOW
     if resolve(shapes_are, job, ncontact, nscalar, w, scratch) < 0:
         status = status | NOT_CONVERGED
-    driven = scratch.dtype(0.0)
-    for k in range(job.scene.nu):
-        driven += wp.abs(u[k, w])
-    if not move(job, ncontact, nscalar, w, scratch) or not wp.isfinite(driven):
+    if not move(job, ncontact, nscalar, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE
     return status

@@ -43,8 +43,8 @@ from pullback.rigid.dynamics_kernels import (
     solve_factor,
     solve_transposed,
 )
+from pullback.rigid.force_kernels import forces_vjp
 from pullback.rigid.integrate_kernels import (
-    actuator_forces_vjp,
     add_axes_rate,
     add_axes_rate_vjp,
     integrate_vjp,
@@ -65,7 +65,6 @@ from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
 from pullback.rigid.step_kernels import impact_shift
 from pullback.rigid.terms_kernels import jacobian_terms, mass_terms, prepare_term, write_shares
 from pullback.rigid.warm_kernels import add_store_impulses_vjp, load_impulses, load_impulses_vjp
-from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.spatial.arrays import load3, rows_from, store
 
 
@@ -386,16 +385,4 @@ def step_vjp(
     # forces, eq. (9), and inverse dynamics
     for v in range(nv):
         nu[v, w] = dt * nu[v, w]
-    actuator_forces_vjp(
-        scene, q, qd, u, rows_from(parameters, rows.actuators), nu, w, adj_q, adj_qd, adj_u,
-        rows_from(adj_parameters, rows.actuators),
-    )  # fmt: skip
-    for v in range(nv):
-        nu[v, w] = -nu[v, w]
-    inverse_dynamics_vjp(
-        topology, q, qd, acceleration, nowhere, rows_from(parameters, rows.gravity),
-        rows_from(parameters, rows.placements), rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
-        nu, w, adj_q, adj_qd, nowhere, nowhere, rows_from(adj_parameters, rows.gravity),
-        rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
-        rows_from(adj_parameters, rows.dofs), rows_from(scratch, place.recursion),
-    )  # fmt: skip
+    forces_vjp(job, q, qd, acceleration, u, parameters, w, nu, adj_q, adj_qd, adj_u, adj_parameters, scratch, nowhere)

@@ -172,6 +172,7 @@ def hand_to_parent(
         T = load6(scratch, row + TRANSLATIONAL, w)
     R = load33(scratch, row + POSE, w)
     handed = load6(scratch, row + BIAS, w)
+    is_planar = bool(False)
     if kind <= PRISMATIC:
         U = joint_column(kind, J, H, T)
         armature = dofs[DOF_ROWS * vi + ARMATURE, w]
@@ -184,7 +185,8 @@ def hand_to_parent(
         f = linear(U)
         handed = handed + (u * inverse_D) * U
         T = T - symmetric_outer(f, inverse_D * f)
-        if kind == REVOLUTE and armature == U.dtype(0.0):
+        is_planar = kind == REVOLUTE and armature == U.dtype(0.0)
+        if is_planar:
             # no inertia is left about the joint's axis: two rows of J and H suffice
             x = inverse_D * n[0]
             y = inverse_D * n[1]
@@ -198,7 +200,7 @@ def hand_to_parent(
                 handed = handed + wp.vector(
                     xx * c[0] + xy * c[1] + h_x[0] * c[3] + h_x[1] * c[4],
                     xy * c[0] + yy * c[1] + h_y[0] * c[3] + h_y[1] * c[4],
-                    c[2], turned[0], turned[1], turned[2],
+                    U.dtype(0.0), turned[0], turned[1], turned[2],
                 )  # fmt: skip
             e_x = wp.vector(R[0, 0], R[1, 0], R[2, 0])
             e_y = wp.vector(R[0, 1], R[1, 1], R[2, 1])
@@ -207,10 +209,6 @@ def hand_to_parent(
         else:
             J = J - symmetric_outer(n, inverse_D * n)
             H = H - wp.outer(n, inverse_D * f)
-            if moves:
-                handed = handed + articulated_times(J, H, T, c)
-            J = rotate_symmetric(R, J)
-            H = R * H * wp.transpose(R)
     else:
         # these joints need their whole inertia again on the last sweep
         store(scratch, row + ROTATIONAL, w, J)
@@ -227,10 +225,6 @@ def hand_to_parent(
             T = T - upper_triangle(wp.transpose(H) * response * H)
             H = H - JD * H
             J = J - upper_triangle(JD * square)
-            if moves:
-                handed = handed + articulated_times(J, H, T, c)
-            J = rotate_symmetric(R, J)
-            H = R * H * wp.transpose(R)
         else:
             u6 = load6(force, vi, w)
             store(scratch, row + BIAS, w, u6 - handed)
@@ -238,6 +232,11 @@ def hand_to_parent(
             J = J - J
             H = H - H
             T = T - T
+    if not is_planar:
+        if moves:
+            handed = handed + articulated_times(J, H, T, c)
+        J = rotate_symmetric(R, J)
+        H = R * H * wp.transpose(R)
     if topology.parent[i] >= 0:
         p = load3(scratch, row + POSE + 9, w)
         accumulate(scratch, topology.parent[i] * ROWS + BIAS, w, force_to_parent(R, p, handed))

@@ -1,0 +1,90 @@
+"""Small launches that are repeated by their addresses give what launches from scratch give."""
+
+import threading
+
+import pytest
+import torch
+
+import pullback as pb
+
+F64 = torch.float64
+
+
+@pytest.fixture
+def arm() -> pb.RobotModel:
+    """Return a robot whose programs have not run yet."""
+    return pb.load("iiwa7", dtype=F64)
+
+
+def inputs(batch: int, seed: int) -> list[torch.Tensor]:
+    """Return q, qd and tau."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, 7, generator=generator, dtype=F64) for _ in range(3)]
+
+
+def from_scratch(*x: torch.Tensor) -> torch.Tensor:
+    """Return forward dynamics by a robot of its own."""
+    return pb.load("iiwa7", dtype=F64).compute_forward_dynamics(*x)
+
+
+def test_other_numbers_other_batches_other_strides(arm):
+    wide = torch.randn(3, 14, dtype=F64, generator=torch.Generator().manual_seed(9))
+    spread = [wide[:, ::2], wide[:, 1::2], wide[:, :7]]
+    for x in (
+        inputs(3, 0),
+        inputs(3, 1),
+        inputs(5, 2),
+        inputs(3, 3),
+        spread,
+        inputs(3, 4),
+        inputs(200, 5),
+        inputs(3, 6),
+    ):
+        assert torch.equal(arm.compute_forward_dynamics(*x), from_scratch(*x))
+
+
+def test_what_was_returned_is_not_written_again(arm):
+    arm.compute_forward_dynamics(*inputs(2, 0))
+    first = arm.compute_forward_dynamics(*inputs(2, 1))
+    kept = first.clone()
+    arm.compute_forward_dynamics(*inputs(2, 2))
+    assert torch.equal(first, kept)
+
+
+def test_an_input_changed_in_place_is_refused_by_the_gradient(arm):
+    q, qd, tau = inputs(2, 0)
+    arm.compute_forward_dynamics(q, qd, tau)
+    tau.requires_grad_()
+    loss = arm.compute_forward_dynamics(q, qd, tau).sum()
+    q += 1.0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_threads_do_not_share_a_launch(arm):
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(seed: int) -> None:
+        found[seed] = [arm.compute_forward_dynamics(*inputs(4, seed + k)) for k in range(30)]
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (100, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, values in found.items():
+        for k, value in enumerate(values):
+            assert torch.equal(value, from_scratch(*inputs(4, seed + k)))
+
+
+def test_a_step_of_wrong_shape_is_refused_after_one_that_fits():
+    world = pb.World()
+    world.add(pb.load("pendulum3"), name="arm", actuators=pb.Torque())
+    sim = world.compile(dt=1e-3, dtype=F64)
+    u = torch.zeros(1, sim.nu, dtype=F64)
+    state = sim.step(sim.step(sim.initial_state(), u), u)
+    for wrong in (torch.zeros(1, sim.nu + 1, dtype=F64), torch.zeros(1, sim.nu), torch.zeros(2, 1, sim.nu, dtype=F64)):
+        with pytest.raises(pb.PullbackError):
+            sim.step(state, wrong)
+    with pytest.raises(pb.PullbackError, match="not finite"):
+        sim.step(state, torch.full_like(u, float("nan")))
