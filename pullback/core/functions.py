@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pullback.core.bridge import Program
 
 Tensor = torch.Tensor
-Run = Callable[[Sequence[Tensor | None]], tuple[Any, ...]]
-"""A launch of a program's forward kernel: inputs to outputs."""
 
 
 class Recorded(torch.autograd.function._SingleLevelFunction):
@@ -24,9 +22,9 @@ class Recorded(torch.autograd.function._SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx: Any, program: Program, run: Run, plain: list[Any], *inputs: Tensor | None) -> tuple[Any, ...]:
+    def forward(ctx: Any, program: Program, plain: list[Any], *inputs: Tensor | None) -> tuple[Any, ...]:
         """Run the forward kernel and keep what the vjp reads."""
-        outputs = run(inputs)
+        outputs = program.run(inputs)
         plain += outputs[program.first_plain :]
         ctx.program = program
         ctx.set_materialize_grads(False)
@@ -37,25 +35,34 @@ class Recorded(torch.autograd.function._SingleLevelFunction):
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
         unused = [None] * ctx.program.operator.plain_outputs
-        return None, None, None, *_pull_back(ctx, ctx.needs_input_grad[3:], (*adj_outputs, *unused))
+        return None, None, *_pull_back_saved(ctx, ctx.needs_input_grad[2:], (*adj_outputs, *unused))
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
         """Refuse."""
-        _refuse_forward_mode(ctx)
+        refuse_forward_mode(ctx.program)
 
 
-def _pull_back(ctx: Any, wanted: tuple[bool, ...], adj_outputs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def _pull_back_saved(ctx: Any, wanted: tuple[bool, ...], adj_outputs: Sequence[Any]) -> Sequence[Tensor | None]:
+    """Return the cotangents of all inputs, from what the forward pass saved."""
+    count, saved = ctx.program.read_outputs, ctx.saved_tensors
+    return pull_back(ctx.program, wanted, adj_outputs, saved[:count], saved[count:])
+
+
+def pull_back(
+    program: Program,
+    wanted: tuple[bool, ...],
+    adj_outputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor | None],
+    inputs: Sequence[Tensor | None],
+) -> Sequence[Tensor | None]:
     """Return the cotangents of all inputs, None where they are not wanted or zero."""
-    count = ctx.program.read_outputs
-    saved = ctx.saved_tensors
-    outputs, inputs = saved[:count], saved[count:]
     if all(x is None for x in adj_outputs):
         return (None,) * len(wanted)
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-        found = _Vjp.apply(ctx.program, wanted, *adj_outputs, *outputs, *inputs)
+        found = _Vjp.apply(program, wanted, *adj_outputs, *outputs, *inputs)
     else:
-        found = ctx.program.run_vjp(wanted, adj_outputs, outputs, inputs)
+        found = program.run_vjp(wanted, adj_outputs, outputs, inputs)
     cotangents = iter(found)
     return [next(cotangents) if want else None for want in wanted]
 
@@ -66,7 +73,7 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def forward(program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
         """Run the forward kernel."""
-        return program.run(inputs)
+        return program.launch(inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -80,12 +87,12 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
-        return None, *_pull_back(ctx, ctx.needs_input_grad[1:], adj_outputs)
+        return None, *_pull_back_saved(ctx, ctx.needs_input_grad[1:], adj_outputs)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
         """Refuse."""
-        _refuse_forward_mode(ctx)
+        refuse_forward_mode(ctx.program)
 
     @staticmethod
     def vmap(
@@ -98,9 +105,10 @@ class Transformed(torch.autograd.Function):
         return unfolded, tuple(None if x is None else 0 for x in outputs)
 
 
-def _refuse_forward_mode(ctx: Any) -> None:
+def refuse_forward_mode(program: Program) -> None:
+    """Raise: nothing here has a forward mode."""
     raise PullbackError(
-        f"{ctx.program.operator.name} has no forward mode (jacfwd, hessian, dual numbers); use backward, grad or "
+        f"{program.operator.name} has no forward mode (jacfwd, hessian, dual numbers); use backward, grad or "
         f"jacrev, once: there are first derivatives only"
     )
 
@@ -117,7 +125,7 @@ class _Vjp(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        _refuse_forward_mode(ctx)
+        refuse_forward_mode(ctx.program)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Collection, Sequence
 from numbers import Integral
@@ -9,8 +10,9 @@ from typing import NamedTuple
 
 import torch
 
-from pullback.core.bridge import FEW, are_finite, can_look_at, refuse_not_finite
+from pullback.core.bridge import are_finite, refuse_not_finite
 from pullback.core.errors import PullbackError
+from pullback.rigid.closed_loop import QuickStep
 from pullback.rigid.compile import compile_world
 from pullback.rigid.compliant_advice import warn_of_compliance
 from pullback.rigid.contact import Compliant
@@ -18,7 +20,7 @@ from pullback.rigid.contact_kernels import REPORT_ROWS
 from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
-from pullback.rigid.state import NAN, Contact, State, Status, Trajectory
+from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
@@ -43,13 +45,6 @@ class Linearization(NamedTuple):
     """(T, B, 2 nv, nu)"""
     status: Status
     """What happened in the steps, T B of them, step by step."""
-
-
-def _any_lost(status: Tensor) -> bool:
-    """Tell whether a world's status says that it is not finite."""
-    if len(status) <= FEW:
-        return any(int(flags) & NAN for flags, _, _ in status.tolist())
-    return bool((status.numpy()[:, 0].astype(int) & NAN).any())
 
 
 def _refuse_not_finite(inputs: Inputs) -> None:
@@ -104,6 +99,7 @@ class Sim:
         if torch.is_grad_enabled():
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
+        self._quick = threading.local()
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -166,18 +162,19 @@ class Sim:
 
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
-        program = self._programs.step()
-        run = None
-        if u is not None and isinstance(state, State):
-            inputs = (state.q, state.qd, state.impulses, u, self.parameters.packed())
-            run = program.repeat(inputs)
-        if run is None:
-            inputs = self._check_inputs(state, u)
-        q, qd, impulses, status = program.outputs(*inputs, run=run)
+        quick: QuickStep | None = getattr(self._quick, "step", None)
+        if quick is not None and u is not None and quick.fits(state, u, self.parameters.packed()):
+            inputs = (state.q, state.qd, None, u, quick.parameters)
+            q, qd, impulses, rows = quick(*inputs)
+        else:
+            program, inputs = self._programs.step(), self._check_inputs(state, u)
+            q, qd, impulses, rows = program.outputs(*inputs)
+            self._quick.step = QuickStep.after(program, inputs)
+        status = Status(rows, self.substeps)
         # an input that is not finite shows in the status, which is quicker to look at
-        if can_look_at(status) and _any_lost(status):
+        if status.shows_not_finite():
             _refuse_not_finite(inputs)
-        return State(q, qd, impulses, Status(status, self.substeps))
+        return State(q, qd, impulses, status)
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pullback.core.bridge import can_look_at
 from pullback.core.errors import PullbackError
 
 Tensor = torch.Tensor
@@ -32,9 +33,21 @@ class Contact:
 class Status:
     """What happened to each world of a rollout."""
 
-    def __init__(self, rows: Tensor, substeps: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: Tensor | list[list[float]], substeps: int) -> None:
+        self._given = rows
         self._substeps = substeps
+
+    @property
+    def _rows(self) -> Tensor:
+        rows = self._given
+        return rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.float64)
+
+    def shows_not_finite(self) -> bool:
+        """Tell whether a world is not finite, as far as that can be seen without waiting for a device."""
+        rows = self._given
+        if isinstance(rows, Tensor):
+            return can_look_at(rows) and bool((self.code & NAN).any())
+        return any(int(row[0]) & NAN for row in rows)
 
     @property
     def code(self) -> Tensor:
