@@ -29,7 +29,8 @@ class QuickStep:
         self.repeat = repeat
         self.launch, self.addresses, (self.status,) = repeat.launch, repeat.addresses, repeat.views
         like_q, like_qd, _ = repeat.like
-        assert like_q is not None and like_qd is not None
+        assert like_q is not None
+        assert like_qd is not None
         self.like_q, self.like_qd = like_q, like_qd
         self.q_shape, self.qd_shape, self.u_shape = like_q.shape, like_qd.shape, u.shape
         self.q_at, self.qd_at, _, self.u_at, parameters_at = repeat.inputs_at

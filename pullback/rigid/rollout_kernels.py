@@ -12,7 +12,6 @@ import warp as wp
 from pullback.core.launch import kernel_module
 from pullback.rigid.collide_kernels import SUFFIX, AnyShapes, NoShapes
 from pullback.rigid.problem_kernels import Job, write_problem
-from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
@@ -125,7 +124,12 @@ def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, retrace_once = (smooth_step, smooth_retrace) if shapes is NoShapes else (step, retrace)
+    step_once, retrace_once = step, retrace
+    if shapes is NoShapes:
+        # Warp takes 30 ms to read what few worlds need
+        from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
+
+        step_once, retrace_once = smooth_step, smooth_retrace
 
     @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(
