@@ -10,8 +10,11 @@ pytestmark = pytest.mark.gpu
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 
 
-def crowd(device: str, dtype: torch.dtype, smooth: bool = False, **contact) -> pb.Sim:
-    """Return a Laikago, a box, a capsule and a ball that touch the ground and each other, or pass through."""
+def crowd(device: str, dtype: torch.dtype, smooth: bool = False, tied: bool = False, **contact) -> pb.Sim:
+    """Return a Laikago, a box, a capsule and a ball that touch the ground and each other, or pass through.
+
+    The capsule may be tied to the box.
+    """
     world = pb.World(contact=pb.PGS(**contact))
     dog = pb.load("laikago", base="floating", dtype=dtype, device=device)
     joints = [name for name in dog.joint_names if name != "floating_base"]
@@ -22,6 +25,8 @@ def crowd(device: str, dtype: torch.dtype, smooth: bool = False, **contact) -> p
     world.add_capsule("capsule", radius=0.05, length=0.1, mass=1.0, position=(1.0, 0.0, 0.1999), restitution=0.0)
     world.add_sphere("ball", radius=0.05, mass=0.5, position=(1.5, 0.0, 0.06), restitution=0.7)
     world.add_ground(friction=0.8, restitution=0.7)
+    if tied:
+        world.connect("capsule/capsule", "box/box", position_a=(0.05, 0.0, 0.0))
     options = {"integrator": "rk4", "without": ["contacts", "limits", "friction"]} if smooth else {}
     return world.compile(dt=1e-3, dtype=dtype, device=device, **options)
 
@@ -52,6 +57,26 @@ def test_a_gpu_gives_what_a_cpu_gives(gradient, friction):
         assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
 
 
+@pytest.mark.parametrize("options", [{"kinks": "downhill"}, {"tied": True}], ids=["kinks", "loop"])
+def test_kinks_and_loops_on_a_gpu(options):
+    expected = gradients("cpu", torch.float64, **options)
+    found = gradients("cuda", torch.float64, **options)
+    for ours, theirs in zip(found, expected):
+        assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
+
+
+def test_linearize_on_a_gpu():
+    found = []
+    for device in ("cpu", "cuda"):
+        sim = crowd(device, torch.float64)
+        controls = torch.tensor((0.2, 0.0, -0.5) * 4, dtype=torch.float64, device=device).repeat(5, 2, 1)
+        states = sim.rollout(sim.initial_state(2), controls)
+        linear = sim.linearize(states, controls)
+        found.append([x.cpu() for x in (linear.A, linear.B)])
+    for ours, theirs in zip(*found):
+        assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
+
+
 def test_float32_on_a_gpu_is_float64_to_its_precision():
     expected = gradients("cpu", torch.float64)
     found = gradients("cuda", torch.float32)
@@ -76,7 +101,7 @@ def test_closed_loop_on_a_gpu():
     assert torch.isfinite(u.grad).all()
 
 
-def kitchen(device: str, dtype: torch.dtype, contact: pb.PGS) -> list[torch.Tensor]:
+def kitchen(device: str, dtype: torch.dtype, contact: pb.PGS | pb.Compliant) -> list[torch.Tensor]:
     """Return the last states of a can, a rock and a ball over a block with a hole, and the gradient by the first."""
     world = pb.World(contact=contact)
     world.add_ground(friction=0.8)
@@ -96,8 +121,11 @@ def kitchen(device: str, dtype: torch.dtype, contact: pb.PGS) -> list[torch.Tens
     return [x.detach().cpu().double() for x in (states.q[-1], states.qd[-1], qd.grad)]
 
 
-@pytest.mark.parametrize("contact", [pb.PGS(cfm=1e-3), pb.Exact(cfm=1e-3)], ids=["sweeps", "exact"])
-def test_cylinders_meshes_fields_and_the_exact_solver(contact):
+CONTACTS = {"sweeps": pb.PGS(cfm=1e-3), "exact": pb.Exact(cfm=1e-3), "compliant": pb.Compliant()}
+
+
+@pytest.mark.parametrize("contact", CONTACTS.values(), ids=CONTACTS.keys())
+def test_cylinders_meshes_and_fields_under_every_solver(contact):
     expected = kitchen("cpu", torch.float64, contact)
     found = kitchen("cuda", torch.float64, contact)
     for ours, theirs in zip(found, expected):
