@@ -6,7 +6,8 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import AllShapes, collide, contact_vjp
+from pullback.rigid.all_shapes_kernels import any_contact_vjp, collide_all
+from pullback.rigid.collide_kernels import AllShapes
 from pullback.rigid.scene import GAP, NORMAL, POINT, Scene
 from pullback.spatial.arrays import load3
 
@@ -22,7 +23,7 @@ def kernels() -> tuple[Any, Any]:
         counts: wp.array(dtype=wp.int32),
     ):  # fmt: skip
         w = wp.tid()
-        counts[w] = collide(AllShapes(0), scene, poses, shapes, margin, w, contacts, candidates, work)
+        counts[w] = collide_all(AllShapes(0), scene, poses, shapes, margin, w, contacts, candidates, work)
 
     @wp.kernel(module=kernel_module("pairs_vjp", wp.float64))
     def vjp(
@@ -30,8 +31,8 @@ def kernels() -> tuple[Any, Any]:
         tape: array,
     ):  # fmt: skip
         w = wp.tid()
-        contact_vjp(
-            AllShapes(0), scene, poses, shapes, w, contacts, 0, adj[GAP, w], load3(adj, POINT, w),
+        any_contact_vjp(
+            scene, poses, shapes, w, contacts, 0, adj[GAP, w], load3(adj, POINT, w),
             load3(adj, NORMAL, w), wrench, adj_shapes, tape,
         )  # fmt: skip
 

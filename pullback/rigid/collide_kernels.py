@@ -1,8 +1,7 @@
 """Which shapes touch, and where: the contacts of all pairs, and their adjoint (docs/derivations/collision.md).
 
 Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). A new shape
-needs one row in `collide_pair` and one function that selects features. Hulls (`convex`) select features of their own,
-and samples of one shape against the field of another (`sampled_kernels`) give contacts directly.
+needs one row in `collide_pair` and one function that selects features. Hulls and fields: `all_shapes_kernels`.
 """
 
 from typing import Any
@@ -11,9 +10,6 @@ import warp as wp
 
 from pullback.rigid.box_kernels import collide_boxes
 from pullback.rigid.capsule_kernels import collide_capsule_box, collide_capsules
-from pullback.rigid.convex.contact_kernels import add_hull_contact, hull_contact_vjp
-from pullback.rigid.convex.convex_kernels import collide_hulls, hulls_are_near
-from pullback.rigid.convex.tables import HULL_CODES
 from pullback.rigid.features_kernels import (
     FACE,
     VERTEX,
@@ -32,16 +28,12 @@ from pullback.rigid.geometry_kernels import (
     add_feature_cotangent,
     feature_contact_vjp,
 )
-from pullback.rigid.sampled_kernels import collide_samples, sampled_contact_vjp
 from pullback.rigid.scene import (
     BOX,
     CAPSULE,
     CONTACT_ROWS,
-    CYLINDER,
     FEATURE_A,
     FEATURE_B,
-    MESH,
-    NORMAL,
     PAIR,
     PLANE,
     RADIUS,
@@ -49,7 +41,6 @@ from pullback.rigid.scene import (
     SPHERE,
     Scene,
 )
-from pullback.spatial.arrays import load3
 
 
 @wp.func
@@ -118,7 +109,7 @@ def collide_sphere(
 # what a world's shapes are, told by the type of an argument, so that kernels hold no code for others
 AnyShapes = wp.int32  # spheres, capsules, boxes and planes
 RoundShapes = wp.int64  # spheres and planes only
-AllShapes = wp.int16  # cylinders, meshes and fields too, the exact solver and compliant contact
+AllShapes = wp.int16  # cylinders, meshes and fields too, every solver: all_shapes_kernels.py
 NoShapes = wp.uint8  # nothing touches: explicit steps without contact
 
 SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all", NoShapes: "_smooth"}
@@ -162,9 +153,10 @@ def collide_pair(  # noqa: F811
 
 
 @wp.func
-def collide_primitives(
+def collide_one(
     shapes_are: Any, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
-    contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), pair: int, count: int,
+    contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
+    count: int,
 ):  # fmt: skip
     """Write the contacts of a pair of spheres, capsules, boxes or planes behind the first `count`; return the count."""
     total = int(count)
@@ -172,57 +164,6 @@ def collide_primitives(
         found = collide_pair(shapes_are, scene, poses, shapes, margin, w, candidates, pair)
         for k in range(found):
             total = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, total)
-    return total
-
-
-@wp.func
-def is_hull(kind: int):
-    """Tell whether a shape is known by its hull."""
-    return kind == CYLINDER or kind == MESH
-
-
-@wp.func
-def collide_one(
-    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
-    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
-    count: int,
-):  # fmt: skip
-    """Write the contacts of one pair behind the first `count`; return the count."""
-    return collide_primitives(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, pair, count)
-
-
-@wp.func
-def collide_one(  # noqa: F811
-    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
-    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
-    count: int,
-):  # fmt: skip
-    """Write the contacts of one pair behind the first `count`; return the count."""
-    return collide_primitives(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, pair, count)
-
-
-@wp.func
-def collide_one(  # noqa: F811
-    shapes_are: AllShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
-    w: int, contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
-    count: int,
-):  # fmt: skip
-    """Write the contacts of one pair behind the first `count`; return the count."""
-    total = int(count)
-    if scene.pair_sampled[pair] == 1:
-        if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
-            total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
-    elif is_hull(scene.shape_kind[scene.pair_a[pair]]) or is_hull(scene.shape_kind[scene.pair_b[pair]]):
-        if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
-            found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
-            for k in range(found):
-                total = add_hull_contact(
-                    scene.hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, total
-                )  # fmt: skip
-    else:
-        total = collide_primitives(
-            AnyShapes(0), scene, poses, shapes, margin, w, contacts, candidates, pair, total
-        )  # fmt: skip
     return total
 
 
@@ -249,12 +190,12 @@ def collide(
 
 
 @wp.func
-def feature_vjp(
+def contact_vjp(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, contacts: wp.array2d(dtype=Any),
     c: int, adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any),
-    adj_shapes: wp.array2d(dtype=Any),
+    adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of a contact of two features of boxes of points back."""
+    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
     row = c * CONTACT_ROWS
     pair = int(contacts[row + PAIR, w])
     code_a = int(contacts[row + FEATURE_A, w])
@@ -270,46 +211,3 @@ def feature_vjp(
     )
     add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_ca, adj_da, adj_ra, w, wrench, adj_shapes)
     add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_cb, adj_db, adj_rb, w, wrench, adj_shapes)
-
-
-@wp.func
-def contact_vjp(
-    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
-    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
-    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
-    feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
-
-
-@wp.func
-def contact_vjp(  # noqa: F811
-    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
-    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
-    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
-    feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
-
-
-@wp.func
-def contact_vjp(  # noqa: F811
-    shapes_are: AllShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
-    contacts: wp.array2d(dtype=Any), c: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
-    wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
-    row = c * CONTACT_ROWS
-    pair = int(contacts[row + PAIR, w])
-    code_a = int(contacts[row + FEATURE_A, w])
-    if scene.pair_sampled[pair] == 1:
-        sampled_contact_vjp(
-            scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
-            wrench, adj_shapes, tape,
-        )  # fmt: skip
-    elif code_a >= HULL_CODES:
-        hull_contact_vjp(
-            scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
-        )  # fmt: skip
-    else:
-        feature_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)

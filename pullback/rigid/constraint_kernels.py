@@ -19,7 +19,6 @@ from pullback.rigid.scene import (
     POSE_ROWS,
     Scene,
 )
-from pullback.rigid.solvers.compliant_kernels import Compliance
 from pullback.robot.topology import PRISMATIC
 from pullback.spatial.arrays import load3, load33, store
 
@@ -44,6 +43,17 @@ UPPER = wp.constant(4)
 SCALAR_DIAGONAL = wp.constant(5)
 SCALAR_SLOPE = wp.constant(6)  # 0 for dry friction and loops
 SCALAR_ROWS = wp.constant(7)
+
+
+@wp.struct
+class Compliance:
+    """What a contact is made of: numbers that contacts of a kind share."""
+
+    dt: wp.float64  # [s]
+    ahead: wp.float64  # [s], 0 or dt
+    onset: wp.float64  # [m], the gap at which force sets in, and the depth at which it is that of the spring
+    power: wp.float64  # of the depth, at least 1
+    speed: wp.float64  # [m/s], at which friction is smoothed, where contacts do not have their own
 
 
 @wp.struct

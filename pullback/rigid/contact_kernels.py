@@ -5,7 +5,7 @@ from functools import cache
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
+from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
@@ -21,6 +21,11 @@ def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel that reports contacts: how many there are, then REPORT_ROWS for each; there is no vjp."""
     a = wp.array2d(dtype=real)
     rows = wp.constant(REPORT_ROWS)
+    problem, solve = contact_problem, resolve
+    if shapes is AllShapes:
+        from pullback.rigid.all_shapes_kernels import contact_problem_all, resolve_all
+
+        problem, solve = contact_problem_all, resolve_all
 
     @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
@@ -32,9 +37,9 @@ def kernels(real: type, shapes: type = AnyShapes):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):
             scratch[place.qd + r, w] = qd[r, w]
-        found, ns = contact_problem(shapes(0), job, controls, parameters, w, scratch)
+        found, ns = problem(shapes(0), job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        resolve(shapes(0), job, nc, ns, w, scratch)
+        solve(job, nc, ns, w, scratch)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
         lam = rows_from(scratch, place.lam)

@@ -7,7 +7,6 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
-from pullback.rigid.convex.convex_kernels import CONVEX_ROWS
 from pullback.rigid.dynamics_kernels import DYNAMICS_ROWS
 from pullback.rigid.scene import (
     ACTUATOR_ROWS,
@@ -19,7 +18,6 @@ from pullback.rigid.scene import (
     POSE_ROWS,
     SHAPE_ROWS,
 )
-from pullback.rigid.solvers.exact_kernels import exact_rows
 from pullback.rigid.solvers.implicit_kernels import implicit_rows
 from pullback.rigid.solvers.kink_kernels import side_rows
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
@@ -167,7 +165,7 @@ def scratch_rows(
         "free": nv,
         "contacts": int(CONTACT_ROWS) * contacts,
         "candidates": int(CANDIDATE_ROWS) * int(MAX_CANDIDATES),
-        "hulls": int(CONVEX_ROWS) if hulls else 0,
+        "hulls": _hull_rows() if hulls else 0,
         "blocks": int(BLOCK_ROWS) * contacts,
         "Y": 3 * nv * contacts,
         "scalars": int(SCALAR_ROWS) * scalars,
@@ -186,7 +184,7 @@ def scratch_rows(
         "upper": scalars,
         "alpha": m,
         "kept_lam": m,
-        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps), exact_rows(m) if exact else 0),
+        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps), _exact_rows(m) if exact else 0),
         "nu": nv,
     }
     # a step that may end in Newton's needs the problem as a matrix
@@ -232,3 +230,18 @@ def _place(rows: object, sizes: dict[str, int]) -> int:
         setattr(rows, name, total)
         total += size
     return total
+
+
+# what few worlds need is read when one does: Warp takes 0.2 s
+
+
+def _hull_rows() -> int:
+    from pullback.rigid.convex.convex_kernels import CONVEX_ROWS
+
+    return int(CONVEX_ROWS)
+
+
+def _exact_rows(m: int) -> int:
+    from pullback.rigid.solvers.exact_kernels import exact_rows
+
+    return exact_rows(m)

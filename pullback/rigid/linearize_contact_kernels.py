@@ -51,7 +51,7 @@ def first_tangent_jvp(n: Any, t1: Any, dn: Any):
 
 @wp.func
 def write_maps(
-    shapes_are: Any, scene: Scene, c: int, point: Any, body_a: int, body_b: int, poses: wp.array2d(dtype=Any),
+    scene: Scene, c: int, point: Any, body_a: int, body_b: int, poses: wp.array2d(dtype=Any),
     shapes: wp.array2d(dtype=Any), contacts: wp.array2d(dtype=Any), w: int, wrench: wp.array2d(dtype=Any),
     nowhere: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any), maps: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -76,7 +76,7 @@ def write_maps(
             to_point = wp.vector(x, y, z)
         else:
             to_normal = wp.vector(x, y, z)
-        contact_vjp(shapes_are, scene, poses, shapes, w, contacts, c, gap, to_point, to_normal, wrench, nowhere, tape)
+        contact_vjp(scene, poses, shapes, w, contacts, c, gap, to_point, to_normal, wrench, nowhere, tape)
         for side in range(2):
             body = body_a
             if side == 1:
@@ -100,7 +100,7 @@ def moved_geometry(sign: int, x: Any, maps: wp.array2d(dtype=Any), number: int, 
 
 @wp.func
 def add_contact_change(
-    shapes_are: Any, linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int,
+    linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add S^T dF of contact c to the change of forces; write that of its rows' velocities: eqs. (13) to (16)."""
@@ -133,7 +133,7 @@ def add_contact_change(
     arm = (half * contacts[c * CONTACT_ROWS + GAP, w] + shapes[a * SHAPE_ROWS + RADIUS, w]) * n
     if not on_plane:
         write_maps(
-            shapes_are, scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses), shapes, contacts, w,
+            scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses), shapes, contacts, w,
             rows_from(scratch, job.scratch.wrench), nowhere, rows_from(scratch, job.scratch.candidates), maps,
         )  # fmt: skip
     V_a = body_motion_at(body_a, point, bodies, w)

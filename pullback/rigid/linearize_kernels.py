@@ -12,7 +12,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
+from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.dynamics_kernels import solve_factor
 from pullback.rigid.integrate_kernels import add_axes_rate, half_sinc, integrate, quaternion_product, turn_of
@@ -236,6 +236,12 @@ def start_rows(linear_job: LinearJob, w: int, rows: wp.array2d(dtype=Any), work:
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
     a = wp.array2d(dtype=real)
+    problem, solve, change_velocity, pull_back = contact_problem, resolve, velocity_jacobian, step_vjp
+    if shapes is AllShapes:
+        from pullback.rigid import all_shapes_kernels as every
+
+        problem, solve, pull_back = every.contact_problem_all, every.resolve_all, every.step_vjp_all
+        change_velocity = every.velocity_jacobian_all()
 
     @wp.kernel(module=kernel_module(f"linearize{SUFFIX[shapes]}", real))
     def forward(
@@ -266,13 +272,13 @@ def kernels(real: type, shapes: type = AnyShapes):
             elif op == _SAVE:
                 copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
             else:
-                found, ns = contact_problem(shapes(0), job, controls, parameters, w, scratch)
+                found, ns = problem(shapes(0), job, controls, parameters, w, scratch)
                 nc = wp.min(found, job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW
                 if op != _ADVANCE:
                     write_problem(job, nc, ns, w, scratch)
-                sweeps = resolve(shapes(0), job, nc, ns, w, scratch)
+                sweeps = solve(job, nc, ns, w, scratch)
                 if sweeps < 0:
                     flags = flags | NOT_CONVERGED
                 if op == _ADVANCE:
@@ -282,9 +288,7 @@ def kernels(real: type, shapes: type = AnyShapes):
                     write_velocities(job, nc, w, scratch, next_v)
                     # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
                     if is_smooth(job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
-                        velocity_jacobian(
-                            shapes(0), linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work
-                        )
+                        change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
                         write_jacobian(
                             job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,
                             rows_from(work, linear_job.place.jacobian),
@@ -304,8 +308,8 @@ def kernels(real: type, shapes: type = AnyShapes):
                             copy_rows(row, nv, nv, w, scratch, place.next_adj_qd)
                             impulses = rows_from(work, linear_job.place.impulses + r * ni)
                             copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
-                            step_vjp(
-                                shapes(0), job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
+                            pull_back(
+                                job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
                                 nowhere, scratch, nowhere,
                             )  # fmt: skip
                             tangent_cotangents(

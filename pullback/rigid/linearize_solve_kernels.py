@@ -183,7 +183,7 @@ def subtract_impulses(
 
 @wp.func
 def velocity_jacobian(
-    shapes_are: Any, linear_job: LinearJob, nc: int, ns: int, u: wp.array2d(dtype=Any),
+    linear_job: LinearJob, nc: int, ns: int, u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
     work: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -206,7 +206,7 @@ def velocity_jacobian(
     write_dynamics(scene, columns, scratch.dtype(job.settings.dt), w, axes, change)
     for c in range(nc):
         if lam[3 * c, w] > scratch.dtype(0.0):
-            add_contact_change(shapes_are, linear_job, c, parameters, w, scratch, nowhere, work)
+            add_contact_change(linear_job, c, parameters, w, scratch, nowhere, work)
     add_forces(linear_job, u, parameters, w, scratch, change)
     # the change of s at fixed impulses, then of the impulses
     solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)

@@ -10,7 +10,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import SUFFIX, AnyShapes, NoShapes
+from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
 from pullback.rigid.problem_kernels import Job, write_problem
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
@@ -110,13 +110,26 @@ def retrace(
     nc = wp.min(found, job.scene.max_contacts)
     if pulls_back:
         write_problem(job, nc, ns, w, scratch)
-    sweeps = resolve(shapes_are, job, nc, ns, w, scratch)
+    sweeps = resolve(job, nc, ns, w, scratch)
     if pulls_back:
         step_vjp(
-            shapes_are, job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere,
+            job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere,
         )  # fmt: skip
     else:
         move(job, nc, ns, w, scratch)
+
+
+def _ways(shapes: type) -> tuple[Any, Any]:
+    """Return how to do a step and how to retrace it; what few worlds need is read when it is needed: 0.3 s."""
+    if shapes is NoShapes:
+        from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
+
+        return smooth_step, smooth_retrace
+    if shapes is AllShapes:
+        from pullback.rigid.all_shapes_kernels import retrace_all, step_all
+
+        return step_all, retrace_all
+    return step, retrace
 
 
 @cache
@@ -124,12 +137,7 @@ def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, retrace_once = step, retrace
-    if shapes is NoShapes:
-        # Warp takes 30 ms to read what few worlds need
-        from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
-
-        step_once, retrace_once = smooth_step, smooth_retrace
+    step_once, retrace_once = _ways(shapes)
 
     @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(

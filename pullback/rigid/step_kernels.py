@@ -17,8 +17,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, collide
-from pullback.rigid.compliant_step_kernels import compliant_newton, compliant_sweeps, forget_biases
+from pullback.rigid.collide_kernels import collide
 from pullback.rigid.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -36,7 +35,6 @@ from pullback.rigid.impulse_kernels import apply_impulses, raised_by_impulses, s
 from pullback.rigid.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.loop_kernels import loop_frames, loop_row
 from pullback.rigid.problem_kernels import Job, write_problem
-from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_solve
 from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.pgs_kernels import solve
 from pullback.rigid.warm_kernels import store_impulses
@@ -52,29 +50,8 @@ VERIFYING_SWEEPS = wp.constant(2)
 
 
 @wp.func
-def soften(
-    shapes_are: RoundShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
+def soften(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
     """Do nothing: contacts are rigid."""
-
-
-@wp.func
-def soften(  # noqa: F811
-    shapes_are: AnyShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Do nothing: contacts are rigid."""
-
-
-@wp.func
-def soften(  # noqa: F811
-    shapes_are: AllShapes, job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Make contacts compliant, if they are to be."""
-    if job.settings.compliant == 1:
-        forget_biases(job, nc, parameters, w, scratch)
 
 
 @wp.func
@@ -128,7 +105,7 @@ def contact_problem(
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
-    soften(shapes_are, job, wp.min(found, scene.max_contacts), parameters, w, scratch)
+    soften(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
     for k in range(scene.nloop_row):
@@ -165,55 +142,15 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
-def exact(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Replace the impulses by the solution, and s with them; tell by 1 or 0 whether it was found."""
-    place = job.scratch
-    without_impulses(job, w, scratch)
-    write_problem(job, ncontact, nscalar, w, scratch)
-    systems = exact_solve(
-        ncontact, nscalar, job.settings.cone, scratch.dtype(job.settings.tolerance), EXACT_STEPS,
-        rows_from(scratch, place.A), rows_from(scratch, place.b), rows_from(scratch, place.mu),
-        rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, rows_from(scratch, place.lam),
-        rows_from(scratch, place.solver),
-    )  # fmt: skip
-    apply_impulses(job, ncontact, nscalar, w, scratch)
-    return wp.where(systems >= 0, 1, 0)
-
-
-@wp.func
-def polish(shapes_are: RoundShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+def polish(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
     newton(job, ncontact, nscalar, w, scratch)
     return int(0)
 
 
 @wp.func
-def polish(shapes_are: AnyShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
-    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
-    newton(job, ncontact, nscalar, w, scratch)
-    return int(0)
-
-
-@wp.func
-def polish(shapes_are: AllShapes, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):  # noqa: F811
-    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
-    solved = int(0)
-    if job.settings.compliant == 1:
-        without_impulses(job, w, scratch)
-        write_problem(job, ncontact, nscalar, w, scratch)
-        apply_impulses(job, ncontact, nscalar, w, scratch)
-        compliant_newton(job, ncontact, nscalar, w, scratch)
-        apply_impulses(job, ncontact, nscalar, w, scratch)
-    elif job.settings.exact == 1:
-        solved = exact(job, ncontact, nscalar, w, scratch)
-    else:
-        newton(job, ncontact, nscalar, w, scratch)
-    return solved
-
-
-@wp.func
-def rigid_sweeps(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Sweep over the rows of rigid contact; return sweeps and the last one's change."""
+def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
     place = job.scratch
     more, change = solve(
         job.scene, job.settings, limit, ncontact, nscalar, rows_from(scratch, place.contacts),
@@ -224,39 +161,7 @@ def rigid_sweeps(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scra
 
 
 @wp.func
-def sweep(
-    shapes_are: RoundShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
-    return more, change
-
-
-@wp.func
-def sweep(  # noqa: F811
-    shapes_are: AnyShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
-    return more, change
-
-
-@wp.func
-def sweep(  # noqa: F811
-    shapes_are: AllShapes, job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    more = int(0)
-    change = scratch.dtype(0.0)
-    if job.settings.compliant == 1:
-        more, change = compliant_sweeps(job, limit, ncontact, nscalar, w, scratch)
-    else:
-        more, change = rigid_sweeps(job, limit, ncontact, nscalar, w, scratch)
-    return more, change
-
-
-@wp.func
-def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
 
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
@@ -286,9 +191,9 @@ def resolve(shapes_are: Any, job: Job, ncontact: int, nscalar: int, w: int, scra
         if done == 0:
             if turn > 0:
                 limit = VERIFYING_SWEEPS
-                done = polish(shapes_are, job, ncontact, nscalar, w, scratch)
+                done = polish(job, ncontact, nscalar, w, scratch)
         if done == 0 and turn >= 0:
-            more, change = sweep(shapes_are, job, limit, ncontact, nscalar, w, scratch)
+            more, change = sweep(job, limit, ncontact, nscalar, w, scratch)
             if turn == 0:
                 sweeps = more
             if change <= tolerance:
@@ -380,7 +285,7 @@ def step(
     ncontact = wp.min(found, job.scene.max_contacts)
     if found > ncontact:
         status = status | OVERFLOW
-    if resolve(shapes_are, job, ncontact, nscalar, w, scratch) < 0:
+    if resolve(job, ncontact, nscalar, w, scratch) < 0:
         status = status | NOT_CONVERGED
     if not move(job, ncontact, nscalar, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE

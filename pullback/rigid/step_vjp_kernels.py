@@ -21,8 +21,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide_kernels import AllShapes, AnyShapes, RoundShapes, contact_vjp
-from pullback.rigid.compliant_step_kernels import compliant_multiplier
+from pullback.rigid.collide_kernels import contact_vjp
 from pullback.rigid.constraint_kernels import (
     APPROACH,
     BIAS,
@@ -121,31 +120,10 @@ def solver_vjp(
 
 @wp.func
 def compliant_contact_vjp(
-    shapes_are: RoundShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
+    job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
+):
     """Tell by 0 that contacts are rigid."""
     return int(0)
-
-
-@wp.func
-def compliant_contact_vjp(  # noqa: F811
-    shapes_are: AnyShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Tell by 0 that contacts are rigid."""
-    return int(0)
-
-
-@wp.func
-def compliant_contact_vjp(  # noqa: F811
-    shapes_are: AllShapes, job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write what `solver_vjp` writes, if contacts are compliant, and tell by 1."""
-    if job.settings.compliant == 1:
-        compliant_multiplier(job, nc, ns, w, adj_parameters, scratch)
-    return job.settings.compliant
 
 
 @wp.func
@@ -224,7 +202,6 @@ def bias_terms(
 @wp.func
 def step_vjp(
     # model
-    shapes_are: Any,
     job: Job,
     # in: the state before the step, its contact problem solved, and the cotangents of the state after it, in scratch
     nc: int,
@@ -305,7 +282,7 @@ def step_vjp(
     unrolled = job.settings.unrolled == 1 or (sweeps < 0 and job.settings.compliant == 0)
     for r in range(ADJ_CONTACT_ROWS * nc):
         adj_contacts[r, w] = zero
-    compliant = compliant_contact_vjp(shapes_are, job, nc, ns, w, adj_parameters, scratch)
+    compliant = compliant_contact_vjp(job, nc, ns, w, adj_parameters, scratch)
     ties = int(0)
     cases = int(place.lam)
     attempt = int(2)
@@ -368,7 +345,7 @@ def step_vjp(
     for c in range(nc):
         row = c * ADJ_CONTACT_ROWS
         contact_vjp(
-            shapes_are, scene, poses, rows_from(parameters, rows.shapes), w, contacts, c,
+            scene, poses, rows_from(parameters, rows.shapes), w, contacts, c,
             adj_contacts[row + ADJ_GAP, w], load3(adj_contacts, row + ADJ_POINT, w),
             load3(adj_contacts, row + ADJ_NORMAL, w), wrench, rows_from(adj_parameters, rows.shapes),
             rows_from(scratch, place.candidates),

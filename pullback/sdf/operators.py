@@ -10,12 +10,19 @@ import warp as wp
 
 from pullback.core import bridge
 from pullback.core.bridge import Operator
-from pullback.sdf import evaluate_kernels
 from pullback.sdf.fields import STACK_ROWS, TAPE_ROWS, Fields
 from pullback.sdf.program import Program
 from pullback.sdf.samples import Samples
 
-VALUE_GRADIENT = Operator("the field", ("points", "parameters"), evaluate_kernels.kernels)
+
+def _kernels(real: type) -> Any:
+    # Warp takes 40 ms to read what few need
+    from pullback.sdf import evaluate_kernels
+
+    return evaluate_kernels.kernels(real)
+
+
+VALUE_GRADIENT = Operator("the field", ("points", "parameters"), _kernels)
 
 
 def make_fields(programs: Sequence[Program], samples: Sequence[Samples], device: str) -> Any:

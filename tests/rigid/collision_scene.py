@@ -98,7 +98,7 @@ def kernels(real):
             adj_point = load3(adj, row + POINT, w)
             adj_normal = load3(adj, row + NORMAL, w)
             contact_vjp(
-                AnyShapes(0), scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes,
+                scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes,
                 contacts,
             )  # fmt: skip
 

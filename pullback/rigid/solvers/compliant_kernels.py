@@ -12,18 +12,9 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.constraint_kernels import Compliance
+
 NEWTON_STEPS = wp.constant(60)
-
-
-@wp.struct
-class Compliance:
-    """What a contact is made of: numbers that contacts of a kind share."""
-
-    dt: wp.float64  # [s]
-    ahead: wp.float64  # [s], 0 or dt
-    onset: wp.float64  # [m], the gap at which force sets in, and the depth at which it is that of the spring
-    power: wp.float64  # of the depth, at least 1
-    speed: wp.float64  # [m/s], at which friction is smoothed, where contacts do not have their own
 
 
 @wp.func
