@@ -1,11 +1,13 @@
 """A fuzz of the simulator: random steps over random worlds, and what must hold in each: `python -m bench.fuzz`.
 
-Options: `--steps` in all, `--seed` of the first world, `--page` where the report goes. Ctrl-C ends the run early and
-shows what it has found; the page is written only at the end.
+Options: `--steps` in all, `--seed` of the first world, `--page` where the report goes. `--only 93 332` looks at these
+seeds alone and writes no page. Ctrl-C ends the run early and shows what it has found; the page is written only at the
+end.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 import warnings
@@ -35,6 +37,7 @@ from bench.fuzz_checks import (
     side_by_side,
 )
 from bench.fuzz_laws import check_laws
+from bench.random_extras import EXTRAS
 from bench.random_worlds import RandomWorld, draw
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
 
@@ -55,15 +58,27 @@ class Options:
     """Where the report goes."""
     gradients: int = 4
     """Differentiate one world in so many."""
+    only: tuple[int, ...] = ()
+    """Seeds to look at instead, all of them differentiated."""
+    plain: bool = False
+    """Leave out loops, compliant contact and shapes that are not primitive."""
 
 
 def examine(
-    seed: int, findings: Findings, *, kind: str | None = None, steps: int = STEPS, gradients: bool = True
+    seed: int,
+    findings: Findings,
+    *,
+    kind: str | None = None,
+    steps: int = STEPS,
+    gradients: bool = True,
+    plain: bool = False,
 ) -> int:
     """Run the world of a seed and check everything; return how many steps it made."""
-    drawn = draw(seed, kind=kind, worlds=WORLDS, steps=steps)
+    drawn = draw(seed, kind=kind, worlds=WORLDS, steps=steps, plain=plain)
     states = drawn.sim.rollout(drawn.state, drawn.controls)
     findings.count(f"worlds, {drawn.kind}", drawn.worlds)
+    for feature in drawn.extras:
+        findings.count(f"worlds with {EXTRAS[feature]}", drawn.worlds)
     findings.count(f"worlds in {str(drawn.sim.dtype).removeprefix('torch.')}", drawn.worlds)
     check_flags(drawn, states, findings)
     check_again(drawn, states, findings)
@@ -108,22 +123,25 @@ def check_steps(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
 
 def run(options: Options, console: Console) -> tuple[Findings, int, bool]:
     """Examine worlds until there are enough steps; return what was found, the steps, and whether all were made."""
-    findings, done, seed = Findings(), 0, options.seed
+    findings, done = Findings(), 0
+    seeds = iter(options.only or itertools.count(options.seed))
+    total = len(options.only) * WORLDS * STEPS or options.steps
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     warnings.simplefilter("ignore")
     with Progress(*columns, console=console) as progress, np.errstate(all="ignore"):
-        task = progress.add_task("steps", total=options.steps)
+        task = progress.add_task("steps", total=total)
         try:
-            while done < options.steps:
+            while done < total:
+                seed = next(seeds)
                 try:
-                    done += examine(seed, findings, gradients=seed % options.gradients == 0)
+                    differentiated = bool(options.only) or seed % options.gradients == 0
+                    done += examine(seed, findings, gradients=differentiated, plain=options.plain)
                     findings.check_true("crash", True, "")
                 except Exception as error:  # a crash is a finding like any other
                     findings.check_true("crash", False, f"seed {seed}: {type(error).__name__}: {error}")
                     console.print(traceback.format_exc(limit=-4), highlight=False)
                     done += WORLDS * STEPS
-                seed += 1
-                progress.update(task, completed=min(done, options.steps))
+                progress.update(task, completed=min(done, total))
         except KeyboardInterrupt:
             console.print("ended early")
             return findings, done, False
@@ -167,7 +185,7 @@ NOTES = """\
 def page(findings: Findings, steps: int, options: Options) -> str:
     """Write what was found as a page of the docs."""
     worlds = steps // STEPS
-    command = f"python -m bench.fuzz --steps {options.steps} --seed {options.seed}"
+    command = f"python -m bench.fuzz --steps {options.steps} --seed {options.seed}{' --plain' * options.plain}"
     lines = [
         "# Random worlds",
         "",
@@ -203,7 +221,7 @@ def main(options: Options) -> int:
     for name, seen in findings.broken.items():
         console.print(f"[red]{name}[/red]: {len(seen)} worlds", *seen[:5], sep="\n  ", highlight=False)
     console.print(f"{steps:,} steps in {time.perf_counter() - start:.0f} s, {len(findings.broken)} laws broken")
-    if complete and options.page is not None:
+    if complete and options.page is not None and not options.only:
         options.page.write_text(page(findings, steps, options), encoding="utf-8")
         console.print(f"written: {options.page}")
     return int(bool(findings.broken))
