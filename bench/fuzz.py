@@ -155,7 +155,9 @@ INTRODUCTION = """\
 up to eight links on joints of all types, bodies, walls and planes, thin and overlapping ones and some with centres
 and faces that coincide; friction 0 to 1.5, restitution 0 to 0.9, actuators of all kinds, limits, damping, dry
 friction, armature, cone and pyramid, warm starts, substeps, float32 and float64, values that differ between worlds
-(`bench/random_worlds.py`). A seed is all that it takes to see one of them again.
+(`bench/random_worlds.py`); one in seventeen each with cylinders, meshes, signed-distance fields and hills, with closed
+loops, and with compliant contact (`bench/random_extras.py`). A seed is all that it takes to see one of them again:
+`python -m bench.fuzz --only 93`.
 """
 
 CHECKS = """\
@@ -164,14 +166,17 @@ bounds are what they are, stand in `bench/fuzz_laws.py`. All steps are taken a s
 another batch, and every world is made and run again from its seed. Laws are checked in the steps of worlds with one
 substep that stay below {fast:g} m/s and rad/s; what is faster is about to end, and must say so. A solved step is
 one whose solver has converged. M, h and Jacobians come from the robots' own functions in float64, distances from
-other formulas than the kernels'; for boxes on boxes only that overlaps are found is checked. A bound of 0 allows no
-case at all.
+other formulas than the kernels'; for boxes on boxes only that overlaps are found is checked, for cylinders and meshes
+that they are where some point is 1 mm deep, and that none is made up where a direction parts them, for fields nothing.
+A bound of 0 allows no case at all.
 """
 
 NOTES = """\
 - With any softness, contact, limits and dry friction add no energy beyond restitution and the recovery of
-  penetrations: in solved steps, and in the others as well, since sweeps only take energy out and a warm start is
-  undone where it added some.
+  penetrations: in solved steps, and in the others as well, since a warm start is undone where it added some, and where
+  sweeps did, fewer are made: the first only takes energy out.
+- Gradients are finite or an error. The sweeps of a step that did not converge may double a gradient each, until it is
+  too large for float32: `pb.GradientError` names such worlds, and a tiny part of the same loss has a finite gradient.
 - Of the worlds that became not finite, those looked at had links that start wedged in each other or bolted into a
   wall, where correcting the penetration gives speeds beyond what Euler's step can turn ([physics.md](physics.md),
   "What to know"), or were driven by gains that no step can follow. All have their flag, and no neighbour notices.

@@ -13,7 +13,7 @@ import numpy as np
 import pullback as pb
 from pullback.description.tree import Shape
 
-SHARES = {"shapes": 0.14, "loops": 0.12, "compliant": 0.12}
+SHARES = {"shapes": 0.06, "loops": 0.06, "compliant": 0.06}
 """How many worlds have each; some have two or all."""
 EXTRAS = {"shapes": "cylinders, meshes or fields", "loops": "closed loops", "compliant": "compliant contact"}
 NEW_SHAPES = ("cylinder", "mesh", "field")
