@@ -20,10 +20,13 @@ Joints in motion add an error of first order in dt, K (dt w) (dt w + |change of 
 
 Closed loops give p as well, some combination mu of their rows J: what is left of p without them has to obey (1) where
 neither limits nor dry friction act. Their anchors move together, J v = -erp e / dt but for softness, e how far apart
-they are. Compliant contact obeys (1) and Coulomb's law; (2) and (3) are for rigid contact without loops.
+they are. Compliant contact obeys (1), Coulomb's law and that of its springs, at the end of the step, and does no more
+work on v than they release; (3) is for rigid contact without loops.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -31,7 +34,7 @@ import torch
 import pullback as pb
 from bench.fuzz_checks import Contacts, Findings, Steps, is_free_body
 from bench.fuzz_geometry import Poses, link_poses
-from bench.fuzz_loops import take_out_loops
+from bench.fuzz_loops import numbers, take_out_loops
 from bench.random_worlds import RandomWorld, matrix
 from pullback.description.compile import COORDINATES
 from pullback.rigid.items import Placed
@@ -40,6 +43,7 @@ from pullback.rigid.state import CONTACT_OVERFLOW, NOT_CONVERGED
 
 Array = np.ndarray
 Tensor = torch.Tensor
+Check = Callable[[str, Array, float, Array, Array], None]
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -187,7 +191,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     every, row = np.arange(len(code)), contacts.row
     low, high, back = laws.bounds()
     solved = (code & (NOT_CONVERGED | CONTACT_OVERFLOW)) == 0
-    loops, is_compliant = bool(drawn.world.loops), isinstance(contact, pb.Compliant)
+    loops = bool(drawn.world.loops)
     if loops:
         motion = laws.v0.abs().amax(1).numpy() + laws.v1.abs().amax(1).numpy() + 1e-3
         check("solved steps: loops that open", take_out_loops(laws, low != high) / motion, solution, solved, every)
@@ -205,11 +209,8 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     reach = (1.0 if contact.friction == "cone" else np.sqrt(2.0)) * mu * normal
     beyond = (np.linalg.norm(tangential, axis=1) - reach) / size
     check(f"friction beyond the {contact.friction}", beyond, 10 * rounding, all_of, row)
-    if is_compliant:
-        slip = laws.after - dot(laws.after, contacts.normal)[:, None] * contacts.normal
-        speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + 1e-3
-        drives = dot(tangential, slip) / (size * speed)
-        check("solved steps: friction that drives, compliant", drives, solution, solved[row], row)
+    if isinstance(contact, pb.Compliant):
+        check_compliant(laws, contact, normal, tangential, solved, solution, check)
         return laws
     # what each contact's normal velocity should be at least
     approach, without = dot(laws.before, contacts.normal), dot(laws.without, contacts.normal)
@@ -253,6 +254,46 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     check(f"energy added by contact and joints, other steps, {how}", extra, solution, ~solved, every)
     check_energy(laws, steps, solved, allowed, findings)
     return laws
+
+
+def check_compliant(
+    laws: Laws, contact: pb.Compliant, normal: Array, tangential: Array, solved: Array, solution: float, check: Check
+) -> None:
+    """Check the force of springs at the end of solved steps, and that contacts do no more work than springs release."""
+    contacts, dt = laws.contacts, laws.drawn.sim.dt
+    k, d = (numbers(value) for value in (contact.stiffness, contact.damping))
+    p, h = contact.power, contact.onset
+    row, opening = contacts.row, dot(laws.after, contacts.normal)
+    speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + 1e-3
+    slip = laws.after - opening[:, None] * contacts.normal
+    size = np.abs(normal) + 1e-9
+    drives = dot(tangential, slip) / (size * speed)
+    check("solved steps: friction that drives, compliant", drives, solution, solved[row], row)
+
+    def ramp(x: Array, h: float) -> Array:
+        return np.where(x >= h, x, np.maximum(x + h, 0.0) ** 2 / (4 * h))
+
+    def energy(gap: Array) -> Array:
+        within = np.clip(h - gap, 0.0, 2 * h) ** (2 * p + 1) / ((2 * p + 1) * (4 * h) ** p)
+        return k * (within + (np.maximum(-gap, h) ** (p + 1) - h ** (p + 1)) / (p + 1))
+
+    depth, brake = ramp(-contacts.gap - dt * opening, h), ramp(1 - d * opening, 0.5)
+    expected = dt * k * depth**p * brake
+    steepness = dt * k * (p * dt * depth ** (p - 1) * brake + d * depth**p)
+    wrong = np.abs(normal - expected) / (normal + expected + steepness * speed + 1e-9)
+    check("solved steps: force of a spring", wrong, solution, solved[row], row)
+    given, released, amount = (np.zeros(len(solved)) for _ in range(3))
+    before, after = energy(contacts.gap), energy(contacts.gap + dt * opening)
+    np.add.at(given, row, dot(dt * contacts.force, laws.after))
+    np.add.at(released, row, before - after)
+    np.add.at(amount, row, before + after + size * speed)
+    check(
+        "solved steps: work beyond what springs release",
+        (given - released) / (amount + 1e-9),
+        solution,
+        solved,
+        np.arange(len(solved)),
+    )
 
 
 def check_energy(laws: Laws, steps: Steps, solved: Array, allowed: Array, findings: Findings) -> None:

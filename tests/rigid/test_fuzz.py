@@ -75,7 +75,7 @@ def test_random_worlds_with(feature, seed):
         examine(seed, findings, steps=STEPS)
     assert not findings.broken
     assert findings.counts[f"worlds with {EXTRAS[feature]}"] == 16
-    wanted = {"loops": "solved steps: loops that open", "compliant": "solved steps: friction that drives, compliant"}
+    wanted = {"loops": "solved steps: loops that open", "compliant": "solved steps: force of a spring"}
     if feature in wanted:
         assert findings.checks[wanted[feature]] > 300
 
@@ -126,6 +126,14 @@ def test_laws_notice_loops_that_open():
     check_laws(drawn, steps, code, contacts, findings)
     assert "eq. (1): balance of momentum" in findings.broken
     assert "solved steps: loops that open" in findings.broken
+
+
+def test_laws_notice_springs_that_push_too_hard():
+    drawn, _, steps, code, contacts = steps_of(SEEDS_WITH["compliant"], "chaos")
+    contacts.force[:] *= 1.0 + 1e-5
+    findings = Findings()
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "solved steps: force of a spring" in findings.broken
 
 
 def test_laws_notice_energy_and_forces_that_pull_or_leave_the_cone():
