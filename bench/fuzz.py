@@ -1,11 +1,13 @@
 """A fuzz of the simulator: random steps over random worlds, and what must hold in each: `python -m bench.fuzz`.
 
-Options: `--steps` in all, `--seed` of the first world, `--page` where the report goes. Ctrl-C ends the run early and
-shows what it has found; the page is written only at the end.
+Options: `--steps` in all, `--seed` of the first world, `--page` where the report goes. `--only 93 332` looks at these
+seeds alone and writes no page. Ctrl-C ends the run early and shows what it has found; the page is written only at the
+end.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 import warnings
@@ -35,6 +37,7 @@ from bench.fuzz_checks import (
     side_by_side,
 )
 from bench.fuzz_laws import check_laws
+from bench.random_extras import EXTRAS
 from bench.random_worlds import RandomWorld, draw
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
 
@@ -55,15 +58,27 @@ class Options:
     """Where the report goes."""
     gradients: int = 4
     """Differentiate one world in so many."""
+    only: tuple[int, ...] = ()
+    """Seeds to look at instead, all of them differentiated."""
+    plain: bool = False
+    """Leave out loops, compliant contact and shapes that are not primitive."""
 
 
 def examine(
-    seed: int, findings: Findings, *, kind: str | None = None, steps: int = STEPS, gradients: bool = True
+    seed: int,
+    findings: Findings,
+    *,
+    kind: str | None = None,
+    steps: int = STEPS,
+    gradients: bool = True,
+    plain: bool = False,
 ) -> int:
     """Run the world of a seed and check everything; return how many steps it made."""
-    drawn = draw(seed, kind=kind, worlds=WORLDS, steps=steps)
+    drawn = draw(seed, kind=kind, worlds=WORLDS, steps=steps, plain=plain)
     states = drawn.sim.rollout(drawn.state, drawn.controls)
     findings.count(f"worlds, {drawn.kind}", drawn.worlds)
+    for feature in drawn.extras:
+        findings.count(f"worlds with {EXTRAS[feature]}", drawn.worlds)
     findings.count(f"worlds in {str(drawn.sim.dtype).removeprefix('torch.')}", drawn.worlds)
     check_flags(drawn, states, findings)
     check_again(drawn, states, findings)
@@ -108,22 +123,25 @@ def check_steps(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
 
 def run(options: Options, console: Console) -> tuple[Findings, int, bool]:
     """Examine worlds until there are enough steps; return what was found, the steps, and whether all were made."""
-    findings, done, seed = Findings(), 0, options.seed
+    findings, done = Findings(), 0
+    seeds = iter(options.only or itertools.count(options.seed))
+    total = len(options.only) * WORLDS * STEPS or options.steps
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     warnings.simplefilter("ignore")
     with Progress(*columns, console=console) as progress, np.errstate(all="ignore"):
-        task = progress.add_task("steps", total=options.steps)
+        task = progress.add_task("steps", total=total)
         try:
-            while done < options.steps:
+            while done < total:
+                seed = next(seeds)
                 try:
-                    done += examine(seed, findings, gradients=seed % options.gradients == 0)
+                    differentiated = bool(options.only) or seed % options.gradients == 0
+                    done += examine(seed, findings, gradients=differentiated, plain=options.plain)
                     findings.check_true("crash", True, "")
                 except Exception as error:  # a crash is a finding like any other
                     findings.check_true("crash", False, f"seed {seed}: {type(error).__name__}: {error}")
                     console.print(traceback.format_exc(limit=-4), highlight=False)
                     done += WORLDS * STEPS
-                seed += 1
-                progress.update(task, completed=min(done, options.steps))
+                progress.update(task, completed=min(done, total))
         except KeyboardInterrupt:
             console.print("ended early")
             return findings, done, False
@@ -137,7 +155,9 @@ INTRODUCTION = """\
 up to eight links on joints of all types, bodies, walls and planes, thin and overlapping ones and some with centres
 and faces that coincide; friction 0 to 1.5, restitution 0 to 0.9, actuators of all kinds, limits, damping, dry
 friction, armature, cone and pyramid, warm starts, substeps, float32 and float64, values that differ between worlds
-(`bench/random_worlds.py`). A seed is all that it takes to see one of them again.
+(`bench/random_worlds.py`); one in seventeen each with cylinders, meshes, signed-distance fields and hills, with closed
+loops, and with compliant contact (`bench/random_extras.py`). A seed is all that it takes to see one of them again:
+`python -m bench.fuzz --only 93`.
 """
 
 CHECKS = """\
@@ -146,14 +166,17 @@ bounds are what they are, stand in `bench/fuzz_laws.py`. All steps are taken a s
 another batch, and every world is made and run again from its seed. Laws are checked in the steps of worlds with one
 substep that stay below {fast:g} m/s and rad/s; what is faster is about to end, and must say so. A solved step is
 one whose solver has converged. M, h and Jacobians come from the robots' own functions in float64, distances from
-other formulas than the kernels'; for boxes on boxes only that overlaps are found is checked. A bound of 0 allows no
-case at all.
+other formulas than the kernels'; for boxes on boxes only that overlaps are found is checked, for cylinders and meshes
+that they are where some point is 1 mm deep, and that none is made up where a direction parts them, for fields nothing.
+A bound of 0 allows no case at all.
 """
 
 NOTES = """\
 - With any softness, contact, limits and dry friction add no energy beyond restitution and the recovery of
-  penetrations: in solved steps, and in the others as well, since sweeps only take energy out and a warm start is
-  undone where it added some.
+  penetrations: in solved steps, and in the others as well, since a warm start is undone where it added some, and where
+  sweeps did, fewer are made: the first only takes energy out.
+- Gradients are finite or an error. The sweeps of a step that did not converge may double a gradient each, until it is
+  too large for float32: `pb.GradientError` names such worlds, and a tiny part of the same loss has a finite gradient.
 - Of the worlds that became not finite, those looked at had links that start wedged in each other or bolted into a
   wall, where correcting the penetration gives speeds beyond what Euler's step can turn ([physics.md](physics.md),
   "What to know"), or were driven by gains that no step can follow. All have their flag, and no neighbour notices.
@@ -167,7 +190,7 @@ NOTES = """\
 def page(findings: Findings, steps: int, options: Options) -> str:
     """Write what was found as a page of the docs."""
     worlds = steps // STEPS
-    command = f"python -m bench.fuzz --steps {options.steps} --seed {options.seed}"
+    command = f"python -m bench.fuzz --steps {options.steps} --seed {options.seed}{' --plain' * options.plain}"
     lines = [
         "# Random worlds",
         "",
@@ -203,7 +226,7 @@ def main(options: Options) -> int:
     for name, seen in findings.broken.items():
         console.print(f"[red]{name}[/red]: {len(seen)} worlds", *seen[:5], sep="\n  ", highlight=False)
     console.print(f"{steps:,} steps in {time.perf_counter() - start:.0f} s, {len(findings.broken)} laws broken")
-    if complete and options.page is not None:
+    if complete and options.page is not None and not options.only:
         options.page.write_text(page(findings, steps, options), encoding="utf-8")
         console.print(f"written: {options.page}")
     return int(bool(findings.broken))

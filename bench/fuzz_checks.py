@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 import pullback as pb
-from bench.fuzz_geometry import EXACT, Poses, least_gap, solids, vertex_gaps
+from bench.fuzz_convex import CONVEX, depth, reach, separation
+from bench.fuzz_geometry import EXACT, GAPS, Poses, Solid, least_gap, solids, vertex_gaps
 from bench.random_worlds import RandomWorld, draw
 from pullback.rigid.items import Placed
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN
@@ -21,6 +22,8 @@ ROOM = 600
 LEAN = 0.005
 """1 - cos of the angle by which the normal of a capsule over an edge may lean (docs/derivations/collision.md)."""
 GRADIENT_STEPS = 10
+SURE = 1e-3
+"""How deep [m] some point of a shape is where it surely overlaps another, and how much is surely apart."""
 FAST, FAR = 1e4, 1e3
 """Speeds and coordinates above which laws are not checked: rounding drowns them, and such worlds are about to end."""
 
@@ -128,7 +131,7 @@ def check_flags(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
 
 def check_again(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -> None:
     """Check that the same seed gives the same bits: the world made anew, and run again."""
-    again = draw(drawn.seed, kind=drawn.kind, worlds=drawn.worlds, steps=len(drawn.controls))
+    again = draw(drawn.seed, kind=drawn.kind, worlds=drawn.worlds, steps=len(drawn.controls), plain=drawn.plain)
     other = again.sim.rollout(again.state, again.controls)
     same = are_same(states, other) and bool((states.status.code == other.status.code).all())
     findings.check_true("other bits from the same seed", same, drawn.describe())
@@ -204,6 +207,9 @@ def check_distances(drawn: RandomWorld, poses: list[Poses], contacts: Contacts, 
     for reported, points, a, b in zip(found, count, sim.arrays.pair_a, sim.arrays.pair_b):
         a, b = shapes[a], shapes[b]
         kinds, name = (a.kind, b.kind), f"{a.kind} and {b.kind}"
+        if kinds not in GAPS:
+            check_convex(a, b, np.isfinite(reported), margin, where, findings)
+            continue
         gap, scale = least_gap(a, b), 1.0 + np.abs(a.p).max(1) + np.abs(b.p).max(1)
         near, far = gap < margin - tolerance * scale, gap > margin + tolerance * scale
         if kinds == ("box", "box"):
@@ -228,6 +234,21 @@ def check_distances(drawn: RandomWorld, poses: list[Poses], contacts: Contacts, 
             both &= gap > 0
             error = np.maximum(reported - gap, gap - reported - LEAN * (gap + a.radius))[both] / scale[both]
             findings.check(f"gap, {name} [m]{kind}", error, 10 * tolerance, where, np.flatnonzero(both))
+
+
+def check_convex(a: Solid, b: Solid, there: Array, margin: float, where: str, findings: Findings) -> None:
+    """Check that shapes that surely overlap have a contact, and that those that are surely apart have none."""
+    name, convex = f"{a.kind} and {b.kind}", (*CONVEX, "plane")
+    if a.kind not in convex or b.kind not in convex:
+        return
+    is_plane = b.kind == "plane"
+    above = np.einsum("ni,ni->n", b.R[:, :, 2], a.p - b.p) - reach(a, -b.R[:, :, 2])
+    deep = -above if is_plane else depth(a, b)
+    apart = above if is_plane else separation(a, b)
+    near, far = np.flatnonzero(deep > SURE), np.flatnonzero(apart > margin + SURE)
+    missing = f"contact missing, {name}: depth below the margin [m]"
+    findings.check(missing, np.where(there, 0.0, deep + margin)[near], 0.0, where, near)
+    findings.check(f"contact made up, {name}", there[far], 0.0, where, far)
 
 
 def is_free_body(item: Placed) -> bool:
@@ -281,7 +302,11 @@ def check_flight(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) 
 
 
 def check_gradients(drawn: RandomWorld, findings: Findings) -> None:
-    """Check that gradients are finite wherever the step is, also beside worlds that are not."""
+    """Check that gradients are finite wherever the step is, also beside worlds that are not.
+
+    Sweeps that did not converge may have a gradient that is too large for a number. That has to be an error which names
+    such worlds, and since gradients are linear, that of a tiny part of the loss must be finite for them as well.
+    """
     controls = drawn.controls[:GRADIENT_STEPS]
     leaves = [x.detach().clone().requires_grad_() for x in (drawn.state.q, drawn.state.qd, controls)]
     for values in drawn.per_world.values():
@@ -291,8 +316,18 @@ def check_gradients(drawn: RandomWorld, findings: Findings) -> None:
     drawn.spread(torch.arange(drawn.worlds))
     states = drawn.sim.rollout(replace(drawn.state, q=leaves[0], qd=leaves[1]), leaves[2])
     fine = (states.qd.detach().abs() < FAST).all(-1).all(0)
-    loss = states.q[-1][fine].sum() + states.qd[-1][fine].sum()
-    found = torch.autograd.grad(loss, leaves, allow_unused=True)
+
+    def differentiate(part: float) -> list[Tensor | None]:
+        loss = states.q[-1][fine].sum() + states.qd[-1][fine].sum()
+        return list(torch.autograd.grad(part * loss, leaves, allow_unused=True, retain_graph=True))
+
+    try:
+        found = differentiate(1.0)
+    except pb.GradientError as error:
+        too_large = states.status.unconverged[error.worlds] > 0
+        findings.check("gradient too large of steps that converged", ~too_large.numpy(), 0.0, drawn.describe())
+        findings.count("worlds with a gradient too large for a number", len(error.worlds))
+        found = differentiate(1e-30 if drawn.sim.dtype == torch.float32 else 1e-200)
     for k, gradient in enumerate(found):
         if gradient is not None and gradient.numel():
             by_world = gradient.transpose(0, 1) if k == 2 else gradient

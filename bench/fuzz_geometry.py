@@ -9,6 +9,7 @@ import torch
 
 import pullback as pb
 from bench.random_worlds import RandomWorld, matrix
+from pullback.rigid.convex.hulls import Hull
 from pullback.rigid.items import CollisionShape, Placed
 
 Array = np.ndarray
@@ -23,16 +24,16 @@ EXACT = ROUND | {("sphere", "box"), ("capsule", "capsule")}
 class Solid:
     """A shape in all rows of a batch: rotation (n, 3, 3), position (n, 3), half extents (n, 3) and radius (n,)."""
 
-    def __init__(self, kind: str, R: Array, p: Array, size: Array) -> None:
-        self.kind, self.R, self.p = kind, R, p
+    def __init__(self, kind: str, R: Array, p: Array, size: Array, hull: Hull | None = None) -> None:
+        self.kind, self.R, self.p, self.hull = kind, R, p, hull
         n = len(p)
         size = np.broadcast_to(size, (n, size.shape[-1]))
         self.half, self.radius = np.zeros((n, 3)), np.zeros(n)
         if kind == "box":
             self.half = 0.5 * size
-        elif kind != "plane":
+        elif kind in ("sphere", "capsule", "cylinder"):
             self.radius = size[:, 0]
-        if kind == "capsule":
+        if kind in ("capsule", "cylinder"):
             self.half[:, 2] = 0.5 * size[:, 1]
 
     def inside(self, x: Array) -> Array:
@@ -59,7 +60,8 @@ def solid(shape: CollisionShape, R: Array, p: Array) -> Solid:
     """Return a shape on a link of poses R (n, 3, 3), p (n, 3)."""
     size = np.asarray(shape.size.numpy() if isinstance(shape.size, torch.Tensor) else shape.size, dtype=np.float64)
     position = np.asarray(shape.position, dtype=np.float64)
-    return Solid(shape.kind, R @ shape.rotation, p + R @ position, size)
+    hull = shape.source if isinstance(shape.source, Hull) else None
+    return Solid(shape.kind, R @ shape.rotation, p + R @ position, size, hull)
 
 
 def solids(drawn: RandomWorld, poses: list[Poses], rows: int) -> list[Solid]:

@@ -17,9 +17,16 @@ by dt g·P of impulses P, which act before gravity does:
     E' - E <= (2) + dt² |w x I w|² / 2 I + dt |g| |P|                                       (3)
 
 Joints in motion add an error of first order in dt, K (dt w) (dt w + |change of v| / |v|) times a number.
+
+Closed loops give p as well, some combination mu of their rows J: what is left of p without them has to obey (1) where
+neither limits nor dry friction act. Their anchors move together, J v = -erp e / dt but for softness, e how far apart
+they are. Compliant contact obeys (1), Coulomb's law and that of its springs, at the end of the step, and does no more
+work on v than they release; (3) is for rigid contact without loops.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,6 +34,7 @@ import torch
 import pullback as pb
 from bench.fuzz_checks import Contacts, Findings, Steps, is_free_body
 from bench.fuzz_geometry import Poses, link_poses
+from bench.fuzz_loops import numbers, take_out_loops
 from bench.random_worlds import RandomWorld, matrix
 from pullback.description.compile import COORDINATES
 from pullback.rigid.items import Placed
@@ -35,6 +43,7 @@ from pullback.rigid.state import CONTACT_OVERFLOW, NOT_CONVERGED
 
 Array = np.ndarray
 Tensor = torch.Tensor
+Check = Callable[[str, Array, float, Array, Array], None]
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -55,6 +64,7 @@ class Laws:
         self.poses: list[Poses] = []
         self.before, self.without, self.after = (np.zeros((len(contacts), 3)) for _ in range(3))
         self.push = np.zeros(n)
+        self.parts: dict[str, tuple[pb.RobotModel, slice, slice]] = {}
         self.gravity = torch.as_tensor(drawn.world.gravity, dtype=torch.float64).expand(n, 3)
         at_q = at_v = at_u = 0
         for item in drawn.world.items:
@@ -65,6 +75,7 @@ class Laws:
             at = slice(at_q, at_q + robot.nq), slice(at_v, at_v + robot.nv), slice(at_u, at_u + len(item.actuators))
             self.add_item(item, robot, *at)
             at_q, at_v, at_u = (x.stop for x in at)
+            self.parts[item.name] = robot, at[0], at[1]
 
     def add_item(self, item: Placed, robot: pb.RobotModel, q_at: slice, v_at: slice, u_at: slice) -> None:
         """Add the rows of one robot or body to equation (1)."""
@@ -179,6 +190,11 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
 
     every, row = np.arange(len(code)), contacts.row
     low, high, back = laws.bounds()
+    solved = (code & (NOT_CONVERGED | CONTACT_OVERFLOW)) == 0
+    loops = bool(drawn.world.loops)
+    if loops:
+        motion = laws.v0.abs().amax(1).numpy() + laws.v1.abs().amax(1).numpy() + 1e-3
+        check("solved steps: loops that open", take_out_loops(laws, low != high) / motion, solution, solved, every)
     excess = np.maximum(np.maximum(laws.p - high, low - laws.p), 0.0) / (laws.scale.max(1, keepdims=True) + 1e-6)
     check("eq. (1): balance of momentum", excess.max(1), 1e-8 if double else 1e-3, every >= 0, every)
     impulse = dt * contacts.force
@@ -193,6 +209,9 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     reach = (1.0 if contact.friction == "cone" else np.sqrt(2.0)) * mu * normal
     beyond = (np.linalg.norm(tangential, axis=1) - reach) / size
     check(f"friction beyond the {contact.friction}", beyond, 10 * rounding, all_of, row)
+    if isinstance(contact, pb.Compliant):
+        check_compliant(laws, contact, normal, tangential, solved, solution, check)
+        return laws
     # what each contact's normal velocity should be at least
     approach, without = dot(laws.before, contacts.normal), dot(laws.without, contacts.normal)
     leaving = dot(laws.after, contacts.normal)
@@ -207,7 +226,6 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     bias = np.where(is_impact, rebound, bias)
     speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + np.abs(bias) + 1e-3
     wanted = (leaving + bias + contact.cfm * normal) / speed
-    solved = (code & (NOT_CONVERGED | CONTACT_OVERFLOW)) == 0
     judged = solved[row] & ~unsure
     check("solved steps: approach", -wanted, solution, judged, row)
     pressed = judged & (normal > (1e-9 if double else 1e-5))
@@ -223,6 +241,8 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     extra = (given - allowed) / (amount + 1e-12)
     touching = amount > 0
     check("eq. (2): work of contact on the new velocity, solved steps", extra, solution, solved & touching, every)
+    if loops:
+        return laws
     # and what contacts, limits and dry friction really added to the kinetic energy at q
     allowed += (np.abs(laws.p) * back).sum(1)
     np.add.at(added, row, 0.5 * dot(impulse, laws.after + laws.without))
@@ -234,6 +254,46 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     check(f"energy added by contact and joints, other steps, {how}", extra, solution, ~solved, every)
     check_energy(laws, steps, solved, allowed, findings)
     return laws
+
+
+def check_compliant(
+    laws: Laws, contact: pb.Compliant, normal: Array, tangential: Array, solved: Array, solution: float, check: Check
+) -> None:
+    """Check the force of springs at the end of solved steps, and that contacts do no more work than springs release."""
+    contacts, dt = laws.contacts, laws.drawn.sim.dt
+    k, d = (numbers(value) for value in (contact.stiffness, contact.damping))
+    p, h = contact.power, contact.onset
+    row, opening = contacts.row, dot(laws.after, contacts.normal)
+    speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + 1e-3
+    slip = laws.after - opening[:, None] * contacts.normal
+    size = np.abs(normal) + 1e-9
+    drives = dot(tangential, slip) / (size * speed)
+    check("solved steps: friction that drives, compliant", drives, solution, solved[row], row)
+
+    def ramp(x: Array, h: float) -> Array:
+        return np.where(x >= h, x, np.maximum(x + h, 0.0) ** 2 / (4 * h))
+
+    def energy(gap: Array) -> Array:
+        within = np.clip(h - gap, 0.0, 2 * h) ** (2 * p + 1) / ((2 * p + 1) * (4 * h) ** p)
+        return k * (within + (np.maximum(-gap, h) ** (p + 1) - h ** (p + 1)) / (p + 1))
+
+    depth, brake = ramp(-contacts.gap - dt * opening, h), ramp(1 - d * opening, 0.5)
+    expected = dt * k * depth**p * brake
+    steepness = dt * k * (p * dt * depth ** (p - 1) * brake + d * depth**p)
+    wrong = np.abs(normal - expected) / (normal + expected + steepness * speed + 1e-9)
+    check("solved steps: force of a spring", wrong, solution, solved[row], row)
+    given, released, amount = (np.zeros(len(solved)) for _ in range(3))
+    before, after = energy(contacts.gap), energy(contacts.gap + dt * opening)
+    np.add.at(given, row, dot(dt * contacts.force, laws.after))
+    np.add.at(released, row, before - after)
+    np.add.at(amount, row, before + after + size * speed)
+    check(
+        "solved steps: work beyond what springs release",
+        (given - released) / (amount + 1e-9),
+        solution,
+        solved,
+        np.arange(len(solved)),
+    )
 
 
 def check_energy(laws: Laws, steps: Steps, solved: Array, allowed: Array, findings: Findings) -> None:

@@ -8,6 +8,8 @@ Every number is bounded, and drawn from one generator in one order, so that a se
     chaos     anything, thin shapes and deep overlaps included
     crowded   as chaos, with room for fewer contacts than there may be
     violent   as driven, with speeds and gains that no step can follow
+
+All but flights may have what `bench/random_extras.py` draws besides.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import numpy as np
 import torch
 
 import pullback as pb
+from bench.random_extras import Extras
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, ShapeType, Tree
-from pullback.rigid.items import Placed
+from pullback.rigid.items import Placed, item_q
 
 Tensor = torch.Tensor
 KINDS = ("flight", "passive", "driven", "chaos", "crowded", "violent")
@@ -49,6 +52,10 @@ class RandomWorld:
     """(T, B, nu)"""
     per_world: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     """What differs between worlds (B, ...): by shape name and quantity; gravity under the empty name."""
+    plain: bool = False
+    """Whether it was drawn without extras."""
+    extras: tuple[str, ...] = ()
+    """Those it has."""
 
     @property
     def worlds(self) -> int:
@@ -67,23 +74,29 @@ class RandomWorld:
     def describe(self) -> str:
         """Name what stands in the world and how it is solved."""
         sim, contact = self.sim, self.world.contact
-        return f"seed {self.seed} ({self.kind}): {sim!r}, {contact}"
+        kind = ", ".join((self.kind, *self.extras))
+        return f"seed {self.seed} ({kind}): {sim!r}, {contact}"
 
 
-def draw(seed: int, *, kind: str | None = None, worlds: int = 16, steps: int = 64) -> RandomWorld:
-    """Return the random world of a seed: `worlds` copies of it, each with a state and controls of its own."""
-    return Drawing(seed, kind).world(worlds, steps)
+def draw(seed: int, *, kind: str | None = None, worlds: int = 16, steps: int = 64, plain: bool = False) -> RandomWorld:
+    """Return the random world of a seed: `worlds` copies of it, each with a state and controls of its own.
+
+    A plain one has primitive shapes, trees and rigid contact only.
+    """
+    return Drawing(seed, kind, plain=plain).world(worlds, steps)
 
 
 class Drawing:
     """A generator of numbers, and of everything that is made of them."""
 
-    def __init__(self, seed: int, kind: str | None = None) -> None:
+    def __init__(self, seed: int, kind: str | None = None, *, plain: bool = False) -> None:
         self.seed = seed
         self.rng = np.random.default_rng([seed, 2024])
         drawn = str(self.rng.choice(KINDS, p=SHARES))
         self.kind = kind or drawn
         self.wild = self.kind in ("chaos", "crowded")
+        self.plain = plain
+        self.extras = Extras(seed, plain=plain or self.kind == "flight")
 
     # -- numbers -------------------------------------------------------------------------------------------------
 
@@ -135,7 +148,7 @@ class Drawing:
         a, b, c = self.spread_out(0.03, 0.4, 3) ** 2
         R = matrix(self.quaternion())
         inertia = mass / 12 * R @ np.diag([b + c, a + c, a + b]) @ R.T
-        placed = [replace(self.shape(), origin=self.pose(0.1)) for _ in range(shapes)]
+        placed = [replace(self.extras.shape(self.shape()), origin=self.pose(0.1)) for _ in range(shapes)]
         return Link(name, mass, self.uniform(-0.05, 0.05, 3), 0.5 * (inertia + inertia.T), placed)
 
     def joint(self, number: int, parent: str, child: str) -> Joint:
@@ -244,7 +257,7 @@ class Drawing:
         gravity = self.choice(
             ((0.0, 0.0, -9.81), (0.0, 0.0, 0.0), tuple(self.uniform(-6.0, 6.0, 3))), (0.7, 0.15, 0.15)
         )
-        world = pb.World(gravity=gravity, contact=self.solver(dtype))
+        world = pb.World(gravity=gravity, contact=self.extras.contact(self.solver(dtype)))
         alone = self.kind == "flight"
         robots = self.choice((0, 0, 1, 1, 2) if self.kind == "passive" else (0, 1, 1, 1, 2))
         bodies = int(self.rng.integers(0 if robots else 1, 4))
@@ -257,9 +270,13 @@ class Drawing:
         if not alone:
             self.add_bodies(world, self.choice((0, 0, 1, 2)), static=True, reach=0.3)
         if not alone and self.chance(0.85):
-            world.add_ground(height=float(self.uniform(-0.2, 0.1)), **self.surface())
+            height, surface = float(self.uniform(-0.2, 0.1)), self.surface()
+            if not self.extras.add_ground(world, height, surface):
+                world.add_ground(height=height, **surface)
         if not alone and self.chance(0.2):
             world.add_plane("slope", position=(0.0, 0.0, -0.1), orientation=self.tilted(), **self.surface())
+        self.extras.add_bodies(world, lambda: {**self.where(0.3), **self.surface()})
+        self.extras.close_loops(world)
         dt = float(self.choice((1e-3, 1e-3, 2e-3, 5e-4, 5e-3)))
         substeps = self.choice((1, 1, 1, 1, 2, 3))
         room = int(self.rng.integers(1, 6)) if self.kind == "crowded" else None
@@ -268,7 +285,8 @@ class Drawing:
         state = self.state(world, sim, worlds)
         if self.kind in ("passive", "driven") and self.chance(0.6):
             state = settled(sim, state)
-        drawn = RandomWorld(self.seed, self.kind, world, sim, state, controls)
+        drawn = RandomWorld(self.seed, self.kind, world, sim, state, controls, plain=self.plain)
+        drawn.extras = tuple(sorted(self.extras.features))
         if not alone and self.chance(0.3):
             self.make_worlds_differ(drawn)
         return drawn
@@ -285,7 +303,7 @@ class Drawing:
         for item in drawn.world.items:
             for shape in item.shapes:
                 values = {"friction": torch.from_numpy(self.uniform(0.0, 1.5, n)).to(like)}
-                if item.robot is not None and "/" not in shape.name:
+                if item.robot is not None and "/" not in shape.name and shape.kind not in ("mesh", "field"):
                     values["size"] = torch.from_numpy(np.asarray(shape.size) * self.uniform(0.7, 1.3, (n, 1))).to(like)
                 drawn.per_world[shape.name] = values
         drawn.spread(torch.arange(n))
@@ -314,13 +332,16 @@ class Drawing:
         q, qd = np.zeros((worlds, sim.nq)), self.rng.normal(size=(worlds, sim.nv))
         speeds = {"passive": 1.0, "driven": 1.0, "flight": 3.0, "chaos": 3.0, "crowded": 1.0, "violent": 30.0}
         qd *= speeds[self.kind] * self.rng.random((worlds, 1))
+        held = [end.item for loop in world.loops for end in loop.ends]
         at = 0
         for item in world.items:
-            at = self.place(item, q, at)
+            start, at = at, self.place(item, q, at)
+            if any(item is other for other in held):  # where its loops are closed
+                q[:, start:at] = item_q(item).numpy()
         state = pb.State(torch.from_numpy(q).to(sim.dtype), torch.from_numpy(qd).to(sim.dtype))
         if not world.contact.warm_start:
             return state
-        rows = 6 * sim.arrays.max_contacts + len(sim.arrays.limit_dof) + len(sim.arrays.friction_dof)
+        rows = 6 * sim.arrays.max_contacts + sim.arrays.nscalar
         return replace(state, impulses=torch.zeros(worlds, rows, dtype=sim.dtype))
 
     def place(self, item: Placed, q: np.ndarray, at: int) -> int:

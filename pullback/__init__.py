@@ -4,7 +4,13 @@ from pullback.core import collector
 
 with collector.paused():
     from pullback import sdf
-    from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
+    from pullback.core.errors import (
+        DescriptionError,
+        DescriptionWarning,
+        GradientError,
+        PullbackError,
+        SecondDerivativeError,
+    )
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
     from pullback.rigid.contact import PGS, Compliant, Exact
     from pullback.rigid.sim import Linearization, Sim
@@ -36,6 +42,7 @@ __all__ = [
     "DescriptionWarning",
     "Every",
     "Exact",
+    "GradientError",
     "IKResult",
     "Linearization",
     "MotionData",

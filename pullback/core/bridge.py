@@ -19,7 +19,7 @@ import torch
 import warp as wp
 from torch.autograd import forward_ad
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import GradientError, PullbackError
 from pullback.core.functions import Recorded, Transformed
 from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, shards_for
 
@@ -62,6 +62,8 @@ class Operator:
     """Whether an output that is not finite is an error; otherwise it says so itself."""
     plain_outputs: int = 0
     """How many of the last outputs have no gradient; a repeated launch gives them as lists, which cost 10 µs less."""
+    gradient_advice: str | None = None
+    """What to do where gradients are not finite, which is an error then; None: nobody looks."""
 
 
 class Program:
@@ -149,7 +151,22 @@ class Program:
             launch.cotangent(x) if want and x is not None else launch.absent() for want, x in zip(wanted, inputs)
         ]
         launch(self.launchers(launch.reference)[1], self.vjp_scratch)
-        return tuple([launch.reduce(c, x) for c, x in zip(cotangents, inputs) if c is not None and x is not None])
+        found = tuple([launch.reduce(c, x) for c, x in zip(cotangents, inputs) if c is not None and x is not None])
+        if self.operator.gradient_advice is not None and found and not are_finite(*found):
+            self._refuse_gradient(found, [x for x in adj_outputs if x is not None])
+        return found
+
+    def _refuse_gradient(self, found: Sequence[Tensor], asked: Sequence[Tensor]) -> None:
+        """Raise if a gradient is not finite although what was asked is."""
+        if all(bool(x.isfinite().all()) for x in found) or not all(bool(x.isfinite().all()) for x in asked):
+            return
+        count = max(map(len, found))
+        bad = [(~x.isfinite()).any(1) for x in found if len(x) == count > 1]
+        worlds = torch.stack(bad).any(0).nonzero().flatten().tolist() if bad else []
+        where = f" in {len(worlds)} batch elements, the first of them {worlds[0]}" if worlds else ""
+        raise GradientError(
+            f"the gradient of {self.operator.name} is not finite{where}; {self.operator.gradient_advice}", worlds
+        )
 
     def launchers(self, reference: Tensor) -> tuple[Launcher, Launcher]:
         """Return the two kernels, compiled for the reference tensor's type and device."""

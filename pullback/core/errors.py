@@ -20,6 +20,14 @@ class SecondDerivativeError(PullbackError):
     """A second derivative was asked of an operator that has a first one only."""
 
 
+class GradientError(PullbackError):
+    """A gradient that is not finite, of the batch elements `worlds`, though nothing that was asked is."""
+
+    def __init__(self, text: str, worlds: Iterable[int] = ()) -> None:
+        super().__init__(text)
+        self.worlds = list(worlds)
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str], where: str = "") -> PullbackError:
     """Return the error for a name that does not exist, listing the close ones."""
     choices = list(choices)

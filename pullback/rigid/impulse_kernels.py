@@ -4,7 +4,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.constraint_kernels import BIAS, BLOCK_ROWS, SCALAR_BIAS, SCALAR_ROWS
+from pullback.rigid.constraint_kernels import BIAS, BLOCK_ROWS, SCALAR_BIAS, SCALAR_ROWS, resolution
 from pullback.rigid.problem_kernels import Job, add_all_rows
 from pullback.rigid.warm_kernels import load_impulses
 from pullback.spatial.arrays import rows_from
@@ -28,7 +28,10 @@ def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.ar
 
 @wp.func
 def raised_by_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return lam^T A lam / 2 + lam^T b, zero without impulses: the energy they add beyond what biases ask for."""
+    """Return lam^T A lam / 2 + lam^T b, zero without impulses: the energy they add beyond what biases ask for.
+
+    Less what may be rounding.
+    """
     place = job.scratch
     lam = rows_from(scratch, place.lam)
     half = scratch.dtype(0.5)
@@ -37,7 +40,7 @@ def raised_by_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: w
     for v in range(job.scene.topology.nv):
         s = scratch[place.s + v, w]
         free = scratch[place.free + v, w]
-        raised += half * (s - free) * (s + free)
+        raised += half * (s - free) * (s + free) - resolution(scratch.dtype(0.05) * (s * s + free * free))
     for c in range(ncontact):
         raised += lam[3 * c, w] * scratch[place.blocks + c * BLOCK_ROWS + BIAS, w]
     for k in range(nscalar):

@@ -24,11 +24,21 @@ from pullback.rollout.checkpoint import Every, Plan, Schedule
 
 INPUTS = ("q", "qd", "impulses", "controls", "parameters")
 
+GRADIENT_ADVICE = (
+    "leave worlds out of the loss whose states are not finite (status.code tells); in steps that did not converge "
+    "(status.unconverged) each sweep may double the gradient: give contacts some cfm, take shorter rollouts or float64"
+)
+
 
 def rollout_operator(shapes: type) -> Operator:
     """Return the rollout of worlds whose shapes are all round, or any."""
     return Operator(
-        "the rollout", INPUTS, partial(rollout_kernels.kernels, shapes=shapes), checked=False, plain_outputs=1
+        "the rollout",
+        INPUTS,
+        partial(rollout_kernels.kernels, shapes=shapes),
+        checked=False,
+        plain_outputs=1,
+        gradient_advice=GRADIENT_ADVICE,
     )
 
 

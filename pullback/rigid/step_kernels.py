@@ -166,8 +166,9 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
 
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
 
-    A warm start is undone where it adds energy: before any sweep, old impulses of contacts that were wedged may do so
-    without bound; after sweeps that were used up, friction that had to shrink with the normal impulses may.
+    What adds energy is undone. Before any sweep a warm start may, without bound, by old impulses of contacts that were
+    wedged; after sweeps that were used up friction may that had to shrink with the normal impulses. Sweeps then start
+    cold, and where they did so already, half as many are made: a single one never adds any.
     """
     place = job.scratch
     lam = rows_from(scratch, place.lam)
@@ -179,6 +180,7 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     sweeps = int(0)
     done = int(ncontact + nscalar == 0)
     warm = int(0)
+    most = int(job.settings.iterations)
     if job.nimpulse > 0 and done == 0:
         warm = 1
         start_warm(job, ncontact, nscalar, w, scratch)
@@ -187,7 +189,7 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     # turn -1: only a look at the start
     turn = int(-1)
     while turn <= job.settings.newton_steps:
-        limit = job.settings.iterations
+        limit = most
         if done == 0:
             if turn > 0:
                 limit = VERIFYING_SWEEPS
@@ -202,9 +204,16 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
                 for r in range(3 * ncontact + nscalar):
                     kept[r, w] = lam[r, w]
         turn += 1
-        if warm == 1 and done == 0 and turn <= 1:
+        again = int(0)
+        if done == 0 and job.settings.compliant == 0:
+            if warm == 1 and turn <= 1:
+                again = most
+            elif turn == 1:
+                again = most // 2
+        if again > 0:
             if not raised_by_impulses(job, ncontact, nscalar, w, scratch) <= scratch.dtype(0.0):
                 start_cold(job, ncontact, nscalar, w, scratch)
+                most = again
                 warm = 0
                 turn = 0
     if done == 0:

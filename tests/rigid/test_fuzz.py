@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+import pullback as pb
 from bench.fuzz import check_steps, examine
 from bench.fuzz_checks import Findings, check_distances, check_flags, contacts_of, is_same, side_by_side
 from bench.fuzz_laws import check_laws
+from bench.random_extras import EXTRAS
 from bench.random_worlds import KINDS, draw
 from pullback.rigid.state import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SEEDS = {"flight": (2, 3), "passive": (4, 8), "driven": (5, 8), "chaos": (9, 13), "crowded": (8, 10), "violent": (1,)}
+SEEDS_WITH = {"shapes": 175, "loops": 60, "compliant": 86}
 STEPS = 48
 
 
@@ -34,13 +37,56 @@ def test_random_worlds(kind):
         assert findings.counts["worlds that became not finite"] > 0
 
 
-@pytest.mark.parametrize("seed", [5, 80, 347])
+@pytest.mark.parametrize("seed", [5, 80, 93, 347])
 def test_worlds_that_were_once_wrong(seed):
-    """A warm start whose sweeps add energy; redundant contacts, and limits beside dry friction, without softness."""
+    """Sweeps that add energy, from a warm start (5) and from a cold one (93); worlds without softness.
+
+    Those have redundant contacts (80), and limits beside dry friction (347).
+    """
     findings = Findings()
     with np.errstate(all="ignore"):
-        examine(seed, findings, gradients=seed == 80)
+        examine(seed, findings, gradients=seed == 80, plain=True)
     assert not findings.broken
+    if seed == 93:
+        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 100
+
+
+def test_a_gradient_too_large_for_float32_is_an_error():
+    """Sweeps that do not converge and double the gradient each, step after step."""
+    drawn = draw(332, plain=True, worlds=16, steps=128)
+    q = drawn.state.q.clone().requires_grad_()
+    states = drawn.sim.rollout(replace(drawn.state, q=q), drawn.controls[:10])
+    loss = states.q[-1].sum()
+    assert loss.isfinite()
+    with pytest.raises(pb.GradientError, match=r"gradient of the rollout is not finite in .* each sweep may double"):
+        torch.autograd.grad(loss, q, retain_graph=True)
+    with pytest.raises(pb.GradientError) as caught:
+        torch.autograd.grad(loss, q, retain_graph=True)
+    assert (states.status.unconverged[caught.value.worlds] > 0).all()
+    (part,) = torch.autograd.grad(1e-30 * loss, q)
+    assert part.isfinite().all()
+    assert part[caught.value.worlds].abs().max() > 1e-30 * 1e30
+
+
+@pytest.mark.parametrize(("feature", "seed"), SEEDS_WITH.items())
+def test_random_worlds_with(feature, seed):
+    findings = Findings()
+    with np.errstate(all="ignore"):
+        examine(seed, findings, steps=STEPS)
+    assert not findings.broken
+    assert findings.counts[f"worlds with {EXTRAS[feature]}"] == 16
+    wanted = {"loops": "solved steps: loops that open", "compliant": "solved steps: force of a spring"}
+    if feature in wanted:
+        assert findings.checks[wanted[feature]] > 300
+
+
+def test_extras_leave_other_seeds_alone():
+    first, plain = (draw(5, worlds=2, plain=plain) for plain in (False, True))
+    assert not first.extras
+    assert is_same(first.state.q, plain.state.q)
+    assert is_same(first.controls, plain.controls)
+    assert draw(SEEDS_WITH["loops"], worlds=1).extras == ("loops",)
+    assert draw(SEEDS_WITH["loops"], worlds=1, plain=True).extras == ()
 
 
 def test_a_seed_is_a_world():
@@ -71,6 +117,23 @@ def test_laws_notice_a_wrong_velocity():
     steps.after.qd[100] += 1e-6
     check_laws(drawn, steps, code, contacts, findings)
     assert "eq. (1): balance of momentum" in findings.broken
+
+
+def test_laws_notice_loops_that_open():
+    drawn, _, steps, code, contacts = steps_of(SEEDS_WITH["loops"], "passive")
+    steps.after.qd[100:200] += 1e-3
+    findings = Findings()
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "eq. (1): balance of momentum" in findings.broken
+    assert "solved steps: loops that open" in findings.broken
+
+
+def test_laws_notice_springs_that_push_too_hard():
+    drawn, _, steps, code, contacts = steps_of(SEEDS_WITH["compliant"], "chaos")
+    contacts.force[:] *= 1.0 + 1e-5
+    findings = Findings()
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "solved steps: force of a spring" in findings.broken
 
 
 def test_laws_notice_energy_and_forces_that_pull_or_leave_the_cone():

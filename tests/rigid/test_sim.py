@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -291,6 +292,21 @@ def test_a_world_that_diverges_and_is_left_out_leaves_the_gradient_alone(checkpo
     (gradient,) = torch.autograd.grad(states.q[-1, 0].sum(), friction)
     assert expected.abs() > 1e-9
     assert torch.equal(gradient, expected)
+
+
+def test_a_world_that_diverges_and_is_not_left_out_is_an_error():
+    sim = ball(friction=0.5).compile(dt=DT, dtype=F64)
+    qd = sim.initial_state(batch=2).qd
+    qd[1, 3] = 1e308
+    qd.requires_grad_()
+    states = sim.rollout(replace(sim.initial_state(batch=2), qd=qd), 6)
+    with pytest.raises(pb.GradientError, match="in 1 batch elements, the first of them 1; leave worlds out") as caught:
+        states.q[-1].sum().backward(retain_graph=True)
+    assert caught.value.worlds == [1]
+    # what is asked is not finite itself: it is passed on as it is
+    (states.q[-1] * torch.tensor([[1.0], [torch.nan]])).sum().backward()
+    assert qd.grad[0].isfinite().all()
+    assert not qd.grad[1].isfinite().all()
 
 
 # -- the start ----------------------------------------------------------------------------------------------------

@@ -190,6 +190,25 @@ def test_sweeps_are_those_of_the_reference(cone):
 
 
 @both_frictions
+def test_only_the_first_sweep_is_sure_to_take_energy_out(cone):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(20000, *shape, dtype=torch.float64, generator=generator)
+
+    J = normal(6, 6) * (1.5 * normal(1, 6)).exp()
+    A, b = J @ J.mT + 1e-6 * torch.eye(6, dtype=torch.float64), (J @ normal(6, 1)).squeeze(-1)
+    problems = Problem(A, b, torch.full_like(b[:, :2], 1.5), b[:, :0], b[:, :0])
+
+    def raised(sweeps: int) -> Tensor:
+        lam = solve(problems, torch.zeros_like(b), sweeps, cone)
+        return (0.5 * torch.einsum("bi,bij,bj->b", lam, A, lam) + (lam * b).sum(1)) / (1e-9 + (lam * b).abs().sum(1))
+
+    assert raised(1).max() <= 0.0
+    assert (raised(50) > 0.1).sum() > 3
+
+
+@both_frictions
 def test_problems_show_every_mode(cone):
     problems = random_problems(24)
     lam = converged(problems, cone)
