@@ -36,6 +36,7 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "PGS, elliptic": {"solver": "PGS"},
     "PGS, pyramidal": {"solver": "PGS", "cone": "pyramidal"},
     "Newton, elliptic": {"solver": "Newton"},
+    "Newton, pyramidal (its defaults)": {"solver": "Newton", "cone": "pyramidal"},
 }
 
 

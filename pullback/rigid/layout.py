@@ -81,6 +81,7 @@ class ScratchRows:
     moved: int
     gamma: int
     nu: int
+    columns: int  # of Y^T, three of them
     zeta: int
     shift: int
     rates: int
@@ -186,6 +187,7 @@ def scratch_rows(
         "kept_lam": m,
         "solver": max(implicit_rows(m), unrolled_rows(m, sweeps), _exact_rows(m) if exact else 0),
         "nu": nv,
+        "columns": 3 * nv,
     }
     # a step that may end in Newton's needs the problem as a matrix
     forward = sum((sizes | problem).values()) if newton else sum(sizes.values())

@@ -138,10 +138,6 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def fill(x: _a, x_row: int, n: int, w: int):
         """Write n zeros."""
 
-    @wp.func_native(_RUN.format(x="x") + _loop(_name, "*= factor"))
-    def scale(x: _a, x_row: int, factor: _real, n: int, w: int):
-        """Multiply n rows by a factor."""
-
     @wp.func_native(_RUN.format(x="x") + _RUN.format(x="y") + _loop(_name, "= " + _value(_name, "y")))
     def copy_run(x: _a, x_row: int, y: _a, y_row: int, n: int, w: int):
         """Write n rows of y to x."""

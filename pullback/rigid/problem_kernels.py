@@ -20,7 +20,7 @@ from pullback.rigid.constraint_kernels import (
     scalar_dot,
 )
 from pullback.rigid.layout import ParameterRows, ScratchRows
-from pullback.rigid.scene import Scene
+from pullback.rigid.scene import CONTACT_ROWS, PAIR, Scene
 from pullback.spatial.arrays import load3, rows_from, store
 
 
@@ -91,6 +91,33 @@ def add_all_rows(
 
 
 @wp.func
+def write_block(
+    scene: Scene, contacts: wp.array2d(dtype=Any), c: int, d: int, Y: wp.array2d(dtype=Any),
+    columns: wp.array2d(dtype=Any), m: int, w: int, A: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write what contacts c and d have of A, from the columns of c in Y^T."""
+    nv = scene.topology.nv
+    zero = Y.dtype(0.0)
+    # row r of the block of d and c
+    first = wp.vector(zero, zero, zero)
+    second = wp.vector(zero, zero, zero)
+    third = wp.vector(zero, zero, zero)
+    pair = int(contacts[d * CONTACT_ROWS + PAIR, w])
+    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+        v = scene.pair_dof[k]
+        y = load3(Y, 3 * (d * nv + v), w)
+        column = load3(columns, 3 * v, w)
+        first += y[0] * column
+        second += y[1] * column
+        third += y[2] * column
+    store(A, (3 * d + 0) * m + 3 * c, w, first)
+    store(A, (3 * d + 1) * m + 3 * c, w, second)
+    store(A, (3 * d + 2) * m + 3 * c, w, third)
+    for r in range(3):
+        store(A, (3 * c + r) * m + 3 * d, w, wp.vector(first[r], second[r], third[r]))
+
+
+@wp.func
 def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the contact problem as the solvers' adjoints read it: A, b, friction coefficients and bounds."""
     scene = job.scene
@@ -107,7 +134,7 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
     mu = rows_from(scratch, place.mu)
     lower = rows_from(scratch, place.lower)
     upper = rows_from(scratch, place.upper)
-    column = rows_from(scratch, place.nu)
+    columns = rows_from(scratch, place.columns)
     m = 3 * nc + ns
     zero = scratch.dtype(0.0)
     cfm = scratch.dtype(job.settings.cfm)
@@ -119,20 +146,29 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
         b[3 * nc + k, w] = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[k * SCALAR_ROWS + SCALAR_BIAS, w]
         lower[k, w] = scalars[k * SCALAR_ROWS + LOWER, w]
         upper[k, w] = scalars[k * SCALAR_ROWS + UPPER, w]
-    # A column by column: Y times a column of Y^T
-    for j in range(m):
+    # A = Y Y^T: three columns of Y^T at once, then one by one
+    for c in range(nc):
+        for r in range(3 * nv):
+            columns[r, w] = zero
+        pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
+        for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+            v = scene.pair_dof[k]
+            store(columns, 3 * v, w, load3(Y, 3 * (c * nv + v), w))
+        for d in range(c, nc):
+            write_block(scene, contacts, c, d, Y, columns, m, w, A)
+    for k in range(ns):
+        j = 3 * nc + k
         for v in range(nv):
-            column[v, w] = zero
-        if j < 3 * nc:
-            unit = wp.vector(zero, zero, zero)
-            unit[j % 3] = scratch.dtype(1.0)
-            add_rows(scene, contacts, j // 3, Y, unit, w, column)
-        else:
-            add_scalar_row(scene, scalars, j - 3 * nc, Y_scalar, scratch.dtype(1.0), w, column)
+            columns[v, w] = zero
+        add_scalar_row(scene, scalars, k, Y_scalar, scratch.dtype(1.0), w, columns)
         for c in range(nc):
-            dots = row_dots(scene, contacts, c, Y, column, w)
+            dots = row_dots(scene, contacts, c, Y, columns, w)
+            store(A, j * m + 3 * c, w, dots)
             for r in range(3):
                 A[(3 * c + r) * m + j, w] = dots[r]
-        for k in range(ns):
-            A[(3 * nc + k) * m + j, w] = scalar_dot(scene, scalars, k, Y_scalar, column, w)
+        for l in range(k, ns):
+            value = scalar_dot(scene, scalars, l, Y_scalar, columns, w)
+            A[(3 * nc + l) * m + j, w] = value
+            A[j * m + 3 * nc + l, w] = value
+    for j in range(m):
         A[j * m + j, w] = own_diagonal(A[j * m + j, w] + cfm)
