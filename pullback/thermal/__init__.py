@@ -1,0 +1,23 @@
+"""Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
+
+from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.mesh import Mesh
+from pullback.thermal.mesh_files import read_births, read_mesh
+from pullback.thermal.solids import box, box_on_plate, solid
+from pullback.thermal.toolpath import Toolpath, read_toolpath
+
+__all__ = [
+    "FreeFaces",
+    "Mesh",
+    "Toolpath",
+    "after_support",
+    "births",
+    "box",
+    "box_on_plate",
+    "check_support",
+    "faces_over_time",
+    "read_births",
+    "read_mesh",
+    "read_toolpath",
+    "solid",
+]

@@ -1,0 +1,391 @@
+"""When each element comes to be, and which faces are free in between.
+
+An element is born the first time the lit beam passes within a radius of its middle, seen from above, while the beam's
+height is that of the element's layer: from the middle of the element up to one layer above it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pullback.core.errors import PullbackError
+from pullback.thermal.mesh import Mesh
+from pullback.thermal.toolpath import Toolpath
+
+# pairs of a piece of path and an element examined at once
+PAIRS = 2_000_000
+# with no radius given, the beam may pass this many half diagonals of an element beside its middle
+REACH = 3.0
+
+
+class FreeFaces(NamedTuple):
+    """Faces through which heat can leave, each from `start` until `end`.
+
+    nodes (f, 4): counter-clockwise seen from outside; owner (f,): the element behind it; start, end (f,) [s], −inf for
+    what is free from the start and +inf for what stays free.
+    """
+
+    nodes: np.ndarray
+    owner: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+class _Pieces(NamedTuple):
+    """Lit pieces of path: from a (p, 3) along d (p, 3), from time t during dt, of the move that ends at a row."""
+
+    a: np.ndarray
+    d: np.ndarray
+    t: np.ndarray
+    dt: np.ndarray
+    row: np.ndarray
+
+
+def births(
+    mesh: Mesh,
+    path: Toolpath,
+    radius: float | None = None,
+    build: str = "build",
+    layer: float | None = None,
+    unreached: str = "error",
+    outside: str = "error",
+    unsupported: str = "error",
+) -> np.ndarray:
+    """Return when each element is born, (elements,) [s]; −inf for those that are not part of the build.
+
+    Args:
+        radius: how near the beam must pass the middle of an element, seen from above [m]. None: the smallest radius
+            that reaches every element, at most three half diagonals of an element.
+        build: the set of elements that are printed.
+        layer: how far above the middle of an element the beam may be [m]. None: the largest step between heights at
+            which the path is lit, or the height of the element where that is more.
+        unreached: what to do with elements the beam never reaches: "error"; "nearest": they are born when it comes
+            nearest within the layer; "never": +inf.
+        outside: what to do where the lit beam is farther from every element than the radius, and than three half
+            diagonals of an element: "error" or "ignore".
+        unsupported: what to do with an element that has no neighbour when it is born: "error"; "wait": it is born with
+            the first neighbour that has one; "ignore".
+    """
+    _check_choice("unreached", unreached, ("error", "nearest", "never"))
+    _check_choice("outside", outside, ("error", "ignore"))
+    _check_choice("unsupported", unsupported, ("error", "wait", "ignore"))
+    printed = mesh.element_set(build)
+    middles = mesh.centers[printed]
+    low, high = (height[printed] for height in mesh.heights)
+    lit = path.lit_rows
+    if not len(lit):
+        raise PullbackError("the toolpath is never lit; set on = 1 in the rows that end a lit move")
+    window = np.maximum(high - low, _layer_step(path, low.min()) if layer is None else layer)
+    middle = 0.5 * (low + high)
+    # the slack keeps beams that run exactly at the edge of the window in it
+    floor, ceiling = middle - 1e-6 * window, middle + window * (1 - 1e-6)
+    half_diagonal = _half_diagonals(mesh, printed)
+    reach = REACH * half_diagonal if radius is None else np.full(len(printed), float(radius))
+    if not (np.isfinite(reach).all() and (reach > 0).all()):
+        raise PullbackError(f"radius = {radius}; expected a positive length in metres")
+
+    widest = max(reach.max(), REACH * half_diagonal.max())
+    pieces = _lit_pieces(path, lit, widest)
+    search = _Search(middles, floor, ceiling, widest)
+    nearest, nearest_time, touched = search.nearest(pieces)
+    if outside == "error":
+        _check_inside(path, pieces, touched, widest)
+    if radius is None:
+        missed = nearest > reach
+        taken = nearest[~missed].max(initial=0.0)
+    else:
+        missed = nearest > radius
+        taken = float(radius)
+    if missed.any() and unreached == "error":
+        raise _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radius)
+
+    first = search.first(pieces, taken * (1 + 1e-9))
+    if unreached == "nearest":
+        lost = np.flatnonzero(missed & ~np.isfinite(nearest))
+        for index in lost:
+            nearest_time[index] = _nearest_time(path, lit, middles[index], floor[index], ceiling[index], printed[index])
+        first[missed] = nearest_time[missed]
+    out = np.full(len(mesh.elements), -np.inf)
+    out[printed] = first
+    if unsupported == "error":
+        check_support(mesh, out)
+    return after_support(mesh, out) if unsupported == "wait" else out
+
+
+def check_support(mesh: Mesh, births: np.ndarray) -> None:
+    """Raise an error that names the first element born in thin air: no face neighbour is there at its birth.
+
+    Elements born at one time hold each other if one of them has an older neighbour. Where nothing is there from the
+    start, the elements born first need no support.
+    """
+    births = checked_births(mesh, births)
+    bad = np.flatnonzero(~_held(mesh, births) & np.isfinite(births))
+    if len(bad):
+        first = bad[births[bad].argmin()]
+        x, y, z = mesh.centers[first] * 1e3
+        more = f"; {len(bad)} such elements in all" if len(bad) > 1 else ""
+        raise PullbackError(
+            f"element {first} at ({x:.4g}, {y:.4g}, {z:.4g}) mm is born at {births[first]:.6g} s before its support: none "
+            f"of its neighbours is there{more}. Check the order of the path, or let such elements wait (unsupported='wait', after_support)"
+        )
+
+
+def after_support(mesh: Mesh, births: np.ndarray) -> np.ndarray:
+    """Return births in which elements in thin air wait until a neighbour is there; what never has one stays as it is."""
+    births = checked_births(mesh, births).copy()
+    a, b = mesh.neighbours.T
+    while True:
+        held = _held(mesh, births)
+        # the held elements do not move; the others are born with their first held neighbour
+        next_birth = np.full(len(births), np.inf)
+        for one, two in ((a, b), (b, a)):
+            ready = held[two] & ~held[one]
+            np.minimum.at(next_birth, one[ready], births[two[ready]])
+        later = np.flatnonzero(np.isfinite(next_birth) & np.isfinite(births) & ~held)
+        if not len(later):
+            return births
+        births[later] = next_birth[later]
+
+
+def _held(mesh: Mesh, births: np.ndarray) -> np.ndarray:
+    """Return which elements have support when they are born, (elements,) booleans."""
+    held = births <= births.min()
+    a, b = mesh.neighbours.T
+    # older neighbours
+    held[a[births[b] < births[a]]] = True
+    held[b[births[a] < births[b]]] = True
+    # elements born together hold each other
+    tied = births[a] == births[b]
+    a, b = a[tied], b[tied]
+    while True:
+        spread = held[a] != held[b]
+        if not spread.any():
+            return held
+        held[a[spread]] = True
+        held[b[spread]] = True
+
+
+def checked_births(mesh: Mesh, births: np.ndarray) -> np.ndarray:
+    """Return births as float64 (elements,), or say what is wrong with them."""
+    births = np.asarray(births, dtype=np.float64)
+    if births.shape != (len(mesh.elements),):
+        raise PullbackError(f"births have shape {births.shape}; expected ({len(mesh.elements)},), one for each element")
+    bad = np.flatnonzero(np.isnan(births))
+    if len(bad):
+        raise PullbackError(f"the birth of element {bad[0]} is not a number ({len(bad)} in all)")
+    return births
+
+
+def faces_over_time(mesh: Mesh, births: np.ndarray) -> FreeFaces:
+    """Return the free faces of the growing part, each with the time it appears and the time it is covered.
+
+    A face on the boundary of the mesh is free from the birth of its element on; one between two elements from the birth
+    of the older to that of the younger, seen from the older; never if they are born together.
+    """
+    births = checked_births(mesh, births)
+    nodes, owners = mesh.faces
+    birth = np.where(owners >= 0, births[owners], np.inf)
+    turned = birth[:, 1] < birth[:, 0]
+    start, end = birth.min(axis=1), birth.max(axis=1)
+    nodes = np.where(turned[:, None], nodes[:, ::-1], nodes)
+    owner = np.where(turned, owners[:, 1], owners[:, 0])
+    free = start < end
+    return FreeFaces(nodes[free], owner[free], start[free], end[free])
+
+
+class _Search:
+    """Finds the elements near pieces of a path by bins: columns of width `reach`, divided by height."""
+
+    def __init__(self, middles: np.ndarray, floor: np.ndarray, ceiling: np.ndarray, reach: float) -> None:
+        self.middles, self.floor, self.ceiling, self.reach = middles, floor, ceiling, reach
+        # a bin is at least as wide as the reach and as high as the highest window, so that neighbours are enough
+        self.width = np.array([reach, reach, (ceiling - floor).max()])
+        self.origin = np.append(middles[:, :2].min(axis=0), floor.min())
+        bins = self._bin(np.column_stack([middles[:, :2], floor]))
+        self.shape = bins.max(axis=0) + 1
+        key = np.ravel_multi_index(bins.T, self.shape)
+        self.order = np.argsort(key, kind="stable")
+        self.keys, self.starts = np.unique(key[self.order], return_index=True)
+        self.starts = np.append(self.starts, len(key))
+
+    def nearest(self, pieces: _Pieces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return distance and time of the nearest pass of each element (inf if out of reach), and the pieces in reach."""
+        distance = np.full(len(self.middles), np.inf)
+        time = np.full(len(self.middles), np.inf)
+        touched = np.zeros(len(pieces.t), dtype=bool)
+        for piece, element in self._pairs(pieces):
+            s0, s1 = self._in_window(pieces, piece, element)
+            ok = s0 <= s1
+            piece, element, s0, s1 = piece[ok], element[ok], s0[ok], s1[ok]
+            offset = self.middles[element, :2] - pieces.a[piece, :2]
+            d = pieces.d[piece, :2]
+            dd = np.einsum("pk,pk->p", d, d)
+            s = np.einsum("pk,pk->p", offset, d) / np.where(dd > 0, dd, 1.0)
+            s = np.clip(s, s0, s1)
+            gap = np.linalg.norm(offset - s[:, None] * d, axis=1)
+            ok = gap <= self.reach
+            piece, element, gap = piece[ok], element[ok], gap[ok]
+            when = pieces.t[piece] + s[ok] * pieces.dt[piece]
+            touched[piece] = True
+            # nearest first, then earliest: the first entry of each element is kept
+            order = np.lexsort((when, gap, element))
+            element, gap, when = element[order], gap[order], when[order]
+            new = np.append(True, element[1:] != element[:-1]) if len(element) else np.zeros(0, dtype=bool)
+            element, gap, when = element[new], gap[new], when[new]
+            better = gap < distance[element]
+            distance[element[better]], time[element[better]] = gap[better], when[better]
+        return distance, time, touched
+
+    def first(self, pieces: _Pieces, radius: float) -> np.ndarray:
+        """Return the first time each element is within the radius of the beam, inf if never."""
+        time = np.full(len(self.middles), np.inf)
+        for piece, element in self._pairs(pieces):
+            s0, s1 = self._in_window(pieces, piece, element)
+            offset = self.middles[element, :2] - pieces.a[piece, :2]
+            d = pieces.d[piece, :2]
+            # |offset − s d|² = radius²
+            dd = np.einsum("pk,pk->p", d, d)
+            od = np.einsum("pk,pk->p", offset, d)
+            room = radius**2 - np.einsum("pk,pk->p", offset, offset)
+            still = dd == 0
+            root = od**2 + dd * room
+            meets = np.where(still, room >= 0, root >= 0)
+            root = np.sqrt(np.maximum(root, 0.0))
+            safe = np.where(still, 1.0, dd)
+            enter = np.maximum(s0, np.where(still, 0.0, (od - root) / safe))
+            leave = np.minimum(s1, np.where(still, 1.0, (od + root) / safe))
+            ok = meets & (enter <= leave)
+            piece, element = piece[ok], element[ok]
+            np.minimum.at(time, element, pieces.t[piece] + enter[ok] * pieces.dt[piece])
+        return time
+
+    def _bin(self, points: np.ndarray) -> np.ndarray:
+        return np.floor((points - self.origin) / self.width).astype(np.int64)
+
+    def _in_window(self, pieces: _Pieces, piece: np.ndarray, element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the part [s0, s1] of each piece that runs in the window of heights of the element."""
+        return _window(pieces.a[piece, 2], pieces.d[piece, 2], self.floor[element], self.ceiling[element])
+
+    def _pairs(self, pieces: _Pieces):
+        """Yield arrays of pieces and of the elements in their own and the neighbouring bins."""
+        middle = pieces.a + 0.5 * pieces.d
+        home = self._bin(middle)
+        for shift in np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3):
+            bins = home + shift
+            ok = np.flatnonzero(((bins >= 0) & (bins < self.shape)).all(axis=1))
+            key = np.ravel_multi_index(bins[ok].T, self.shape)
+            slot = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+            hit = self.keys[slot] == key
+            piece, slot = ok[hit], slot[hit]
+            count = self.starts[slot + 1] - self.starts[slot]
+            total = np.cumsum(count)
+            start = 0
+            while start < len(piece):
+                done = total[start - 1] if start else 0
+                stop = max(start + 1, int(np.searchsorted(total, done + PAIRS)))
+                yield _expanded(piece[start:stop], self.starts[slot[start:stop]], count[start:stop], self.order)
+                start = stop
+
+
+def _expanded(piece: np.ndarray, start: np.ndarray, count: np.ndarray, order: np.ndarray):
+    """Return each piece repeated `count` times, beside the elements order[start], order[start + 1], ..."""
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(piece, count), order[np.repeat(start, count) + within]
+
+
+def _window(z: np.ndarray, dz: np.ndarray, floor: np.ndarray, ceiling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return s0, s1 in [0, 1] such that floor ≤ z + s dz ≤ ceiling between them; s0 > s1 where it never is."""
+    level = dz == 0
+    safe = np.where(level, 1.0, dz)
+    one, two = (floor - z) / safe, (ceiling - z) / safe
+    inside = (z >= floor) & (z <= ceiling)
+    s0 = np.where(level, np.where(inside, 0.0, 2.0), np.maximum(np.minimum(one, two), 0.0))
+    s1 = np.where(level, 1.0, np.minimum(np.maximum(one, two), 1.0))
+    return s0, s1
+
+
+def _lit_pieces(path: Toolpath, lit: np.ndarray, length: float) -> _Pieces:
+    """Return the lit moves, cut into pieces no longer than `length`."""
+    a, b = path.points[lit - 1], path.points[lit]
+    count = np.maximum(1, np.ceil(np.linalg.norm(b - a, axis=1) / length)).astype(np.int64)
+    move = np.repeat(np.arange(len(lit)), count)
+    part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    d = (b - a)[move] / count[move, None]
+    dt = (path.t[lit] - path.t[lit - 1])[move] / count[move]
+    return _Pieces(a[move] + part[:, None] * d, d, path.t[lit - 1][move] + part * dt, dt, lit[move])
+
+
+def _layer_step(path: Toolpath, bottom: float) -> float:
+    """Return the largest step between the heights of lit moves, counted from the bottom of the build."""
+    z = np.unique(np.concatenate([path.z[path.lit_rows - 1], path.z[path.lit_rows]]))
+    return float(np.diff(np.append(min(bottom, z[0]), z)).max())
+
+
+def _half_diagonals(mesh: Mesh, elements: np.ndarray) -> np.ndarray:
+    """Return how far the farthest node of each element is from its middle, seen from above, (e,) [m]."""
+    corners = mesh.nodes[mesh.elements[elements], :2]
+    return np.linalg.norm(corners - mesh.centers[elements, None, :2], axis=2).max(axis=1)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PullbackError(f"{name}={value!r}; choose from {', '.join(map(repr, choices))}")
+
+
+def _check_inside(path: Toolpath, pieces: _Pieces, touched: np.ndarray, reach: float) -> None:
+    """Raise an error that names the first row on whose move the lit beam is near no element of the build."""
+    bad = np.flatnonzero(~touched)
+    if not len(bad):
+        return
+    row = pieces.row[bad[0]]
+    x, y, z = (pieces.a[bad[0]] + 0.5 * pieces.d[bad[0]]) * 1e3
+    rows = len(np.unique(pieces.row[bad]))
+    raise PullbackError(
+        f"the toolpath leaves the part: on the way to row {row} the lit beam is at ({x:.4g}, {y:.4g}, {z:.4g}) mm, more "
+        f"than {reach * 1e3:.4g} mm from every element of its layer ({rows} such rows). Check unit and origin of both, "
+        "or pass outside='ignore'"
+    )
+
+
+def _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radius) -> PullbackError:
+    """Return the error that says how many elements the beam misses, which, and what radius would reach the first ones."""
+    index = np.flatnonzero(missed)
+    some = ", ".join(str(printed[k]) for k in index[:5]) + (", ..." if len(index) > 5 else "")
+    x, y, z = middles[index[0]] * 1e3
+    lit = path.lit_rows
+    gaps = [_nearest_gap(path, lit, middles[k], floor[k], ceiling[k])[0] for k in index[:50]]
+    needed = max(gaps)
+    if np.isfinite(needed):
+        hint = f"a radius of {needed * 1e3:.4g} mm reaches {'them' if len(index) <= 50 else 'the first 50 of them'}"
+    else:
+        hint = "the beam is never lit at the height of some of them: z is the top of the layer it makes"
+    within = "three half diagonals" if radius is None else f"{radius * 1e3:.4g} mm"
+    return PullbackError(
+        f"{len(index)} of {len(printed)} elements are never reached by the lit beam within {within}: elements {some}; the "
+        f"first at ({x:.4g}, {y:.4g}, {z:.4g}) mm. {hint[0].upper() + hint[1:]}; or pass unreached='nearest' or 'never'"
+    )
+
+
+def _nearest_gap(path: Toolpath, lit: np.ndarray, middle: np.ndarray, floor: float, ceiling: float):
+    """Return the distance and the time of the nearest lit pass of one element at its layer; inf if there is none."""
+    a, d = path.points[lit - 1], path.points[lit] - path.points[lit - 1]
+    s0, s1 = _window(a[:, 2], d[:, 2], np.full(len(lit), floor), np.full(len(lit), ceiling))
+    offset = middle[:2] - a[:, :2]
+    dd = np.einsum("pk,pk->p", d[:, :2], d[:, :2])
+    s = np.clip(np.einsum("pk,pk->p", offset, d[:, :2]) / np.where(dd > 0, dd, 1.0), s0, np.maximum(s0, s1))
+    gap = np.where(s0 <= s1, np.linalg.norm(offset - s[:, None] * d[:, :2], axis=1), np.inf)
+    best = gap.argmin()
+    row = lit[best]
+    return float(gap[best]), float(path.t[row - 1] + s[best] * (path.t[row] - path.t[row - 1]))
+
+
+def _nearest_time(path: Toolpath, lit, middle, floor: float, ceiling: float, element: int) -> float:
+    """Return when the beam comes nearest to one element, which no bin found."""
+    gap, time = _nearest_gap(path, lit, middle, floor, ceiling)
+    if not np.isfinite(gap):
+        raise PullbackError(
+            f"the beam is never lit at the height of element {element}: z is the top of the layer it makes"
+        )
+    return time
