@@ -218,3 +218,75 @@ class _Recorded:
 def shards_for(worlds: int, threads: int) -> int:
     """Return how many CPU threads a batch of worlds is worth, each of which has a shard of scratch."""
     return max(1, min(threads, worlds // WORLDS_PER_SHARD))
+
+
+class Pass:
+    """A kernel over items with its arguments in place: from launch to launch only integers change.
+
+    The kernel's first parameter is the first item, `integers` others come next, then `arguments`. On a CPU the items
+    are shared by up to `threads` threads, each of which takes one run of them.
+    """
+
+    ITEMS_PER_THREAD = 1024
+    """A thread is worth waking for at least this many items."""
+
+    def __init__(self, kernel: Any, arguments: Sequence[Any], device: str, integers: int = 0, threads: int = 1) -> None:
+        self.arguments = arguments
+        self.threads = threads if device == "cpu" else 1
+        self.on_cpu = device == "cpu"
+        block = 1 if self.on_cpu else GPU_BLOCK
+        with _RECORDING:
+            command: Any = wp.launch(
+                kernel,
+                dim=1,
+                inputs=[0] * (1 + integers) + list(arguments),
+                device=device,
+                record_cmd=True,
+                block_dim=block,
+            )
+        self.command = command
+        self.stream: Any = None
+        self.count = -1
+        if self.on_cpu:
+            fields = [(f"argument{k}", type(argument)) for k, argument in enumerate(command.params[1:])]
+            packet = type("Packet", (Structure,), {"_fields_": fields})
+            self.run = command.hooks.forward
+            self.names = [name for name, _ in fields[1 : 1 + integers]]
+            self.shards = []
+            for _ in range(self.threads):
+                bounds = type(command.bounds).from_buffer_copy(command.bounds)
+                arguments = packet(*command.params[1:])
+                self.shards.append((bounds, arguments, byref(bounds), byref(arguments)))
+        else:
+            self.places = command.params[1 : 2 + integers]
+
+    def __call__(self, first: int, count: int, *integers: int) -> None:
+        """Run the kernel over `count` items from `first` on."""
+        if count <= 0:
+            return
+        if not self.on_cpu:
+            if count != self.count:
+                self.command.set_dim(count)
+                self.count = count
+            for place, value in zip(self.places, (first, *integers)):
+                place.value = value
+            self.command.launch(self.stream)
+            return
+        shards = min(self.threads, max(1, count // self.ITEMS_PER_THREAD))
+        for shard in range(shards):
+            bounds, packet, _, _ = self.shards[shard]
+            start, stop = count * shard // shards, count * (shard + 1) // shards
+            bounds.shape[0] = bounds.size = stop - start
+            packet.argument0 = first + start
+            for name, value in zip(self.names, integers):
+                setattr(packet, name, value)
+        if shards == 1:
+            self.run(self.shards[0][2], self.shards[0][3])
+            return
+        futures: list[Future[None]] = []
+        try:
+            pool = _pool(shards - 1)
+            futures += [pool.submit(self.run, *self.shards[shard][2:]) for shard in range(1, shards)]
+            self.run(self.shards[0][2], self.shards[0][3])
+        finally:
+            _wait_for(futures)

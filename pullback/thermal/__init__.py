@@ -1,21 +1,33 @@
 """Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
 
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.ledger import EnergyLedger
+from pullback.thermal.material import Material, constant_material, material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.mesh_files import read_births, read_mesh
+from pullback.thermal.process import History, Process
 from pullback.thermal.solids import box, box_on_plate, solid
+from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath, read_toolpath
 
 __all__ = [
+    "EnergyLedger",
     "FreeFaces",
+    "Gaussian",
+    "Goldak",
+    "History",
+    "Material",
     "Mesh",
+    "Process",
     "Toolpath",
     "after_support",
     "births",
     "box",
     "box_on_plate",
     "check_support",
+    "constant_material",
     "faces_over_time",
+    "material",
     "read_births",
     "read_mesh",
     "read_toolpath",
