@@ -112,7 +112,7 @@ def constant_material(
 ) -> Material:
     """Return a material whose conductivity [W/(m K)] and heat capacity [J/(kg K)] do not depend on temperature."""
     return Material(
-        name, np.array([300.0]), np.array([conductivity]), np.array([heat_capacity]), density, latent_heat, solidus, liquidus
+        name, np.array([1.0]), np.array([conductivity]), np.array([heat_capacity]), density, latent_heat, solidus, liquidus
     )  # fmt: skip
 
 

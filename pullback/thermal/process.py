@@ -323,7 +323,7 @@ class Process:
         positions = self._tensor(parameters.get("positions", self.positions), "positions")
         if positions.shape != (self.steps, 3):
             raise PullbackError(f"positions have shape {tuple(positions.shape)}; expected ({self.steps}, 3), one a step")
-        weights, beam = self._beam_at(positions.detach().cpu().double().numpy(), float(size.max()))
+        weights, beam = self._beam_at(positions.detach().cpu().double().numpy(), float(size.detach().max()))
         share = weights(positions[self._lit], size)
         absorptivity = self._scalar(parameters.get("absorptivity", self.source.absorptivity), "absorptivity")
         return absorptivity * watts[self._entry_step] * share, beam
