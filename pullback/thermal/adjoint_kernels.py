@@ -12,6 +12,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.thermal.accumulate_kernels import add_air, add_enthalpy, add_potential
+from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.step_kernels import gathered, row_types
 from pullback.thermal.table_kernels import (
     BIRTH,
@@ -58,6 +59,7 @@ def add_cotangent(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints:
 def adjoint_kernels(real: type) -> SimpleNamespace:
     """Return the kernels of a step backward, and of observations."""
     row, phase_type = row_types(real)
+    vec8i = vectors(real)[0]
     module = kernel_module("thermal_adjoint", real)
 
     @wp.kernel(module=module)
@@ -66,8 +68,9 @@ def adjoint_kernels(real: type) -> SimpleNamespace:
         alive: int,
         dt: real,
         # model
-        starts: wp.array(dtype=wp.int32),
-        entries: wp.array(dtype=wp.int32),
+        slots: wp.array(dtype=vec8i),
+        more_starts: wp.array(dtype=wp.int32),
+        more: wp.array(dtype=wp.int32),
         material: wp.array(dtype=wp.int32),
         held: wp.array(dtype=wp.int32),
         rows: wp.array(dtype=row),
@@ -94,7 +97,7 @@ def adjoint_kernels(real: type) -> SimpleNamespace:
             which = int(-1)
             if phases.shape[0] > 1:
                 which = m
-            flow = gathered(starts, entries, alive, material, which, flows, i)
+            flow = gathered(slots, more_starts, more, alive, material, which, flows, i)
             C += phases[m][DENSITY] * volume[m, i] * capacity(rows[s], phases[m], t)
             rate += conductivity(rows[s], t) * flow
             if sums:

@@ -23,7 +23,8 @@ class Growth:
     """A growing part over `steps` steps; nodes in the order of their birth unless it says otherwise.
 
     user (n,): each node's number in the mesh; rank (n,): each mesh node's number here; elements (e,): the same of
-    elements; corners (e, 8); starts, entries: for each node where its corners stand, 8 element + corner;
+    elements; corners (e, 8); slots (n, 8): where a node's corners stand, 8 element + corner, 8 e where there is none;
+    more_starts (n + 1,), more: the same for the ninth and later ones;
     elements_alive, nodes_alive (steps + 1,); volume (materials, n), area (n,) of state 0; event_starts (steps + 2,):
     the events of state k are those from event_starts[k] on; event_node and the rest: the node and what it has before
     and after.
@@ -33,8 +34,9 @@ class Growth:
     rank: np.ndarray
     elements: np.ndarray
     corners: np.ndarray
-    starts: np.ndarray
-    entries: np.ndarray
+    slots: np.ndarray
+    more_starts: np.ndarray
+    more: np.ndarray
     elements_alive: np.ndarray
     nodes_alive: np.ndarray
     volume: np.ndarray
@@ -68,7 +70,12 @@ def grow(
     corners = rank[mesh.elements[elements]].astype(np.int32)
     flat = corners.ravel()
     entries = np.argsort(flat, kind="stable").astype(np.int32)
-    starts = np.searchsorted(flat[entries], np.arange(len(user) + 1)).astype(np.int32)
+    starts = np.searchsorted(flat[entries], np.arange(len(user) + 1))
+    order = np.arange(len(flat)) - starts[flat[entries]]
+    slots = np.full((len(user), 8), len(flat), dtype=np.int32)
+    slots[flat[entries[order < 8]], order[order < 8]] = entries[order < 8]
+    more = entries[order >= 8]
+    more_starts = np.searchsorted(flat[more], np.arange(len(user) + 1)).astype(np.int32)
 
     before = np.zeros_like(after)
     follows = np.ones(len(node), dtype=bool)
@@ -86,8 +93,9 @@ def grow(
         rank=rank,
         elements=elements,
         corners=corners,
-        starts=starts,
-        entries=entries,
+        slots=slots,
+        more_starts=more_starts,
+        more=more,
         elements_alive=np.searchsorted(born[elements], states, side="right"),
         nodes_alive=np.searchsorted(node_born[user], states, side="right"),
         volume=now[:-1],

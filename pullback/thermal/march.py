@@ -97,7 +97,7 @@ class Walker:
         self.rows, self.phases, self.air = (self.put(x) for x in (rows, phases, air))
         self.T = self.new(count)
         self.u = self.new(materials, count)
-        self.flows = self.new(len(t["corners"]), 8)
+        self.flows = self.new(len(t["corners"]) + 1, 8)
         self.volume, self.area = t["volume"].clone(), t["area"].clone()
         first = torch.arange(materials, dtype=torch.int32, device=fixed.device) * self.segments
         self.hints = first[:, None].expand(materials, count).contiguous()
@@ -109,8 +109,9 @@ class Walker:
             "shape": view(t["shape"]),
             "conductances": view(t["conductances"], vec56),
             "material": view(t.get("material")),
-            "starts": view(t["starts"]),
-            "entries": view(t["entries"]),
+            "slots": view(t["slots"], vec8i),
+            "more_starts": view(t["more_starts"]),
+            "more": view(t["more"]),
             "held": view(t["held"]),
             "rows": view(self.rows, row),
             "phases": view(self.phases, phase),
@@ -132,10 +133,10 @@ class Walker:
         tolerance = torch.finfo(fixed.dtype).eps
         self.flow = self.make(flow, "corners shape conductances material u flows")
         self.potentials = self.make(forward.potentials, "rows hints T u")
-        self.shine = self.make(forward.shine, "beam starts entries power flow")
+        self.shine = self.make(forward.shine, "beam slots power flow")
         self.move = self.make(
             forward.advance,
-            "starts entries held rows phases air volume area flow hints T u ledger",
+            "slots more_starts more held rows phases air volume area flow hints T u ledger",
             scalars=(fixed.dt, tolerance),
             integers=1,
         )
@@ -292,7 +293,7 @@ class Reverse:
         self.flow = walker.make(flow_kernel(real), "corners shape conductances none lam_row flows", none=None)
         self.pull = walker.make(
             kernels.pull,
-            "starts entries material held rows phases air volume area flow T hints lam sums",
+            "slots more_starts more material held rows phases air volume area flow T hints lam sums",
             scalars=(fixed.dt,),
             integers=1,
         )

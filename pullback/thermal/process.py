@@ -153,8 +153,8 @@ class Process:
             area_after=growth.area_after,
         )
         integers = dict(
-            corners=growth.corners, shape=shape, starts=growth.starts, entries=growth.entries, held=held,
-            event_node=growth.event_node,
+            corners=growth.corners, shape=shape, slots=growth.slots, held=held, event_node=growth.event_node,
+            more=growth.more, more_starts=growth.more_starts if len(growth.more) else growth.more,
         )  # fmt: skip
         if count > 1:
             integers["material"] = self.element_material[growth.elements]

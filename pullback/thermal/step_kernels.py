@@ -1,7 +1,8 @@
 """An explicit step, a thread a node (docs/derivations/thermal.md).
 
 Arrays over nodes are in the order of their birth, so that those alive are the first. `flows` holds what the elements
-send to their corners; `starts` and `entries` list for each node where in it to look, elements in the order of birth.
+send to their corners; `slots` are the eight places of it where a node looks, 8 element + corner, elements in the order
+of birth, and what is not needed is beyond all elements. A node of more than eight elements has the others in `more`.
 Material comes to a node with its elements, and `volume` [material, node] and `area` say how much is there now.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
+from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.table_kernels import (
     AMBIENT,
     BIRTH,
@@ -38,17 +40,30 @@ def row_types(real: type) -> tuple[type, type]:
 
 
 @wp.func
-def gathered(starts: wp.array(dtype=wp.int32), entries: wp.array(dtype=wp.int32), alive: int,
+def gathered(slots: wp.array(dtype=Any), more_starts: wp.array(dtype=wp.int32), more: wp.array(dtype=wp.int32), alive: int,
              material: wp.array(dtype=wp.int32), m: int, flows: wp.array(dtype=Any), i: int):  # fmt: skip
     """Sum what the living elements send to node i, those of material m only unless that is -1."""
     total = flows.dtype(0.0)
-    for k in range(starts[i], starts[i + 1]):
-        entry = entries[k]
-        if entry < alive:
-            if m < 0:
-                total += flows[entry]
-            elif material[entry // 8] == m:
-                total += flows[entry]
+    entries = slots[i]
+    if m < 0:
+        for k in range(8):
+            entry = entries[k]
+            # without a branch: what is not alive is read and dropped
+            total += wp.where(entry < alive, flows[entry], flows.dtype(0.0))
+    else:
+        for k in range(8):
+            entry = entries[k]
+            if entry < alive:
+                if material[entry // 8] == m:
+                    total += flows[entry]
+    if more_starts:
+        for k in range(more_starts[i], more_starts[i + 1]):
+            entry = more[k]
+            if entry < alive:
+                if m < 0:
+                    total += flows[entry]
+                elif material[entry // 8] == m:
+                    total += flows[entry]
     return total
 
 
@@ -66,6 +81,7 @@ def write_potentials(rows: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32
 def step_kernels(real: type) -> SimpleNamespace:
     """Return the kernels of a step forward."""
     row, phase_type = row_types(real)
+    vec8i = vectors(real)[0]
     module = kernel_module("thermal_step", real)
 
     @wp.kernel(module=module)
@@ -83,14 +99,13 @@ def step_kernels(real: type) -> SimpleNamespace:
     def shine(
         first: int,
         node: wp.array(dtype=wp.int32),
-        starts: wp.array(dtype=wp.int32),
-        entries: wp.array(dtype=wp.int32),
+        slots: wp.array(dtype=vec8i),
         power: wp.array(dtype=real),
         flows: wp.array(dtype=real),
     ):
         # into the node's first element, which lives as long as the node
         j = first + wp.tid()
-        entry = entries[starts[node[j]]]
+        entry = slots[node[j]][0]
         flows[entry] = flows[entry] + power[j]
 
     @wp.kernel(module=module)
@@ -100,8 +115,9 @@ def step_kernels(real: type) -> SimpleNamespace:
         dt: real,
         tolerance: real,
         # model
-        starts: wp.array(dtype=wp.int32),
-        entries: wp.array(dtype=wp.int32),
+        slots: wp.array(dtype=vec8i),
+        more_starts: wp.array(dtype=wp.int32),
+        more: wp.array(dtype=wp.int32),
         held: wp.array(dtype=wp.int32),
         rows: wp.array(dtype=row),
         phases: wp.array(dtype=phase_type),
@@ -123,7 +139,7 @@ def step_kernels(real: type) -> SimpleNamespace:
         warm = air[AMBIENT] * air[AMBIENT]
         convection = dt * area[i] * air[CONVECTION] * (air[AMBIENT] - t)
         radiation = dt * area[i] * air[GLOW] * (warm * warm - square * square)
-        heat = dt * gathered(starts, entries, alive, held, -1, flows, i) + convection + radiation
+        heat = dt * gathered(slots, more_starts, more, alive, held, -1, flows, i) + convection + radiation
         if ledger:
             ledger[LEDGER_CONVECTION, i] += wp.float64(convection)
             ledger[LEDGER_RADIATION, i] += wp.float64(radiation)
