@@ -3,7 +3,7 @@
 from pullback.core import collector
 
 with collector.paused():
-    from pullback import sdf
+    from pullback import sdf, thermal
     from pullback.core.errors import DescriptionError, DescriptionWarning, PullbackError, SecondDerivativeError
     from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
     from pullback.rigid.contact import PGS, Compliant, Exact
@@ -62,4 +62,5 @@ __all__ = [
     "random_torque_motion",
     "sdf",
     "sine_motion",
+    "thermal",
 ]
