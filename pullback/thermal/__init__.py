@@ -1,6 +1,7 @@
 """Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
 
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.implicit import Implicit
 from pullback.thermal.ledger import EnergyLedger
 from pullback.thermal.material import Material, constant_material, material
 from pullback.thermal.mesh import Mesh
@@ -16,6 +17,7 @@ __all__ = [
     "Gaussian",
     "Goldak",
     "History",
+    "Implicit",
     "Material",
     "Mesh",
     "Process",

@@ -202,13 +202,32 @@ class Walker:
         if not self.fresh:
             self.potentials(0, nodes)
             self.fresh = True
+        self.heat_up(step, elements, nodes)
+        self.step += 1
+        first, last = growth.event_starts[self.step], growth.event_starts[self.step + 1]
+        self.to_after(int(first), int(last - first), 1)
+
+    def heat_up(self, step: int, elements: int, nodes: int) -> None:
+        """Change temperatures and potentials by a step, explicitly."""
         self.flow(0, elements)
         lit = self.beam.starts
         self.shine(int(lit[step]), int(lit[step + 1] - lit[step]))
         self.move(0, nodes, 8 * elements)
-        self.step += 1
-        first, last = growth.event_starts[self.step], growth.event_starts[self.step + 1]
-        self.to_after(int(first), int(last - first), 1)
+
+
+class Method:
+    """How a step is done, and how it is pulled back: explicitly."""
+
+    explicit_share = 1.0
+    """The weight of the heat that flows at the beginning of a step."""
+
+    def walker(self, *arguments: Any, **options: Any) -> Walker:
+        """Return what does steps."""
+        return Walker(*arguments, **options)
+
+    def reverse(self, *arguments: Any) -> Reverse:
+        """Return a backward pass."""
+        return Reverse(*arguments)
 
 
 class ThermalMarch:
@@ -216,8 +235,17 @@ class ThermalMarch:
 
     name = "the thermal process"
 
-    def __init__(self, fixed: Fixed, beam: Beam, probes: Probes | None, snapshots: np.ndarray, schedule: Schedule):
+    def __init__(
+        self,
+        fixed: Fixed,
+        beam: Beam,
+        probes: Probes | None,
+        snapshots: np.ndarray,
+        schedule: Schedule,
+        method: Method | None = None,
+    ) -> None:
         self.fixed, self.beam, self.probes = fixed, beam, probes
+        self.method = Method() if method is None else method
         self.snapshots = {int(step): row for row, step in enumerate(snapshots)}
         self.schedule = schedule
         self.ledger: Tensor | None = None
@@ -227,7 +255,7 @@ class ThermalMarch:
         """March forward; return probes, snapshots and the final state, and keep states for the way back."""
         power, initial, numbers = inputs
         fixed, probes, began = self.fixed, self.probes, time.perf_counter()
-        walker = Walker(fixed, numbers, power=power, beam=self.beam, ledger=True)
+        walker = self.method.walker(fixed, numbers, power=power, beam=self.beam, ledger=True)
         walker.begin(initial)
         kept_steps = self.schedule.kept(fixed.steps)
         kept = walker.new(len(kept_steps), fixed.nodes)
@@ -261,7 +289,7 @@ class ThermalMarch:
 
     def backward(self, kept, wanted, adj_outputs, inputs):
         """March backward along the plan of checkpoints."""
-        return Reverse(self, kept, wanted, adj_outputs, inputs).run()
+        return self.method.reverse(self, kept, wanted, adj_outputs, inputs).run()
 
 
 class Reverse:
@@ -274,7 +302,7 @@ class Reverse:
         fixed, probes = self.fixed, self.probes
         self.wanted = wanted
         self.adj_seen, self.adj_shots, self.adj_final = adj_outputs
-        walker = self.walker = Walker(fixed, self.numbers, power=power, beam=self.beam)
+        walker = self.walker = march.method.walker(fixed, self.numbers, power=power, beam=self.beam)
         self.lam = walker.new(1, fixed.nodes)
         self.adj_power = torch.zeros_like(power)
         self.adj_T = walker.new(fixed.nodes)
@@ -294,7 +322,7 @@ class Reverse:
         self.pull = walker.make(
             kernels.pull,
             "slots more_starts more material held rows phases air volume area flow T hints lam sums",
-            scalars=(fixed.dt,),
+            scalars=(fixed.dt * march.method.explicit_share,),
             integers=1,
         )
         self.shine_vjp = walker.make(kernels.shine_vjp, "beam lam adj_power", scalars=(fixed.dt,))
@@ -353,16 +381,19 @@ class Reverse:
 
     def _pull_back(self, step: int) -> None:
         """Pull the cotangents back through a step, from which the current state sets out."""
-        walker, growth = self.walker, self.fixed.growth
+        growth = self.fixed.growth
         if self.sums is not None:
             first, last = growth.event_starts[step + 1], growth.event_starts[step + 2]
             self.enter_vjp(int(first), int(last - first))
+        self.cool_down(step, int(growth.elements_alive[step]), int(growth.nodes_alive[step]))
+        self._observe(step)
+
+    def cool_down(self, step: int, elements: int, nodes: int) -> None:
+        """Pull back through what `heat_up` does."""
         lit = self.beam.starts
         self.shine_vjp(int(lit[step]), int(lit[step + 1] - lit[step]))
-        elements = int(growth.elements_alive[step])
         self.flow(0, elements)
-        self.pull(0, int(growth.nodes_alive[step]), 8 * elements)
-        self._observe(step)
+        self.pull(0, nodes, 8 * elements)
 
     def _observe(self, step: int) -> None:
         """Add the cotangents of what was seen of the current state."""

@@ -17,8 +17,9 @@ from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PARTNERS, conductances, distinct_shapes, fastest_rates, in_chunks
 from pullback.thermal.growth import grow
+from pullback.thermal.implicit import Implicit
 from pullback.thermal.ledger import EnergyLedger, make_ledger
-from pullback.thermal.march import STEFAN_BOLTZMANN, Beam, Fixed, Probes, ThermalMarch
+from pullback.thermal.march import STEFAN_BOLTZMANN, Beam, Fixed, Method, Probes, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.probes import locate, make_probes
@@ -66,6 +67,7 @@ class Process:
         convection: [W/(m² K)]; emissivity; ambient: temperature of the surroundings [K].
         initial: temperature [K] at the start, of all nodes or (nodes,). birth_temperature: that of new material [K].
         fixed: set of nodes -> temperature they are held at [K].
+        method: "explicit", whose dt is bounded by `stable_dt`, or Implicit(theta=...), for one material.
         threads: CPU threads, by default as many as torch has.
     """
 
@@ -85,15 +87,15 @@ class Process:
         initial: float | Tensor = 300.0,
         birth_temperature: float = 300.0,
         fixed: Mapping[str, float] | None = None,
-        method: Any = "explicit",
+        method: str | Implicit = "explicit",
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
         threads: int | None = None,
     ) -> None:
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; expected torch.float32 or torch.float64")
-        if method != "explicit":
-            raise PullbackError(f"method is {method!r}; expected 'explicit'")
+        if method != "explicit" and not isinstance(method, Implicit):
+            raise PullbackError(f"method is {method!r}; expected 'explicit' or Implicit(theta=...)")
         _check_number("dt", dt, above=0.0)
         if path is not None and source is None:
             raise PullbackError("a toolpath needs a source: Gaussian(radius=...) or Goldak(...)")
@@ -109,6 +111,9 @@ class Process:
         self.dtype, self.device = dtype, torch.device(device)
         self.threads = torch.get_num_threads() if threads is None else int(threads)
         self.materials, self.element_material = _materials_of(mesh, material)
+        self.method: Method = Method() if method == "explicit" else method
+        if isinstance(method, Implicit) and len(self.materials) > 1:
+            raise PullbackError("implicit steps know one material only: use method='explicit', or one material")
         self.values: dict[str, Any] = dict(
             convection=convection, emissivity=emissivity, ambient=ambient, birth_temperature=birth_temperature,
             initial=initial,
@@ -240,7 +245,8 @@ class Process:
             if name not in known:
                 raise unknown_name("parameter", name, known)
         numbers = self._numbers(parameters)
-        self._check_step(numbers)
+        if not isinstance(self.method, Implicit):
+            self._check_step(numbers)
         heat, beam = self._heat(power, parameters)
         initial = self._tensor(parameters.get("initial", self.values["initial"]), "initial")
         if initial.ndim == 0:
@@ -251,7 +257,7 @@ class Process:
         shots = np.unique(np.asarray(list(snapshots), dtype=np.int64))
         if len(shots) and not (0 <= shots[0] and shots[-1] <= self.steps):
             raise PullbackError(f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}")
-        march = ThermalMarch(self._fixed, beam, probes, shots, schedule)
+        march = ThermalMarch(self._fixed, beam, probes, shots, schedule, self.method)
         seen, taken, final = marched(march, heat, initial, numbers)
 
         def ledger() -> EnergyLedger:
