@@ -81,9 +81,7 @@ class ImplicitWalker(Walker):
         self.drive = self.make(
             flow_kernel(real), "corners shape conductances none p_row flows", none=None, flows=view(self.flows, vec8)
         )
-        self.start = self.make(
-            kernels.start, f"{GATHER} air area flow T given ledger", scalars=(rest,), integers=1
-        )
+        self.start = self.make(kernels.start, f"{GATHER} air area flow T given ledger", scalars=(rest,), integers=1)
         self.shine = self.make(kernels.shine, "beam power given", scalars=(fixed.dt,))
         self.balance = self.make(
             kernels.balance,
@@ -204,7 +202,10 @@ class ImplicitReverse(Reverse):
             **own,
         )
         self.prepare_vjp = walker.make(
-            kernels.prepare_vjp, "held rows phases air volume area T_next lam hints right diagonal", scalars=(part,), **own
+            kernels.prepare_vjp,
+            "held rows phases air volume area T_next lam hints right diagonal",
+            scalars=(part,),
+            **own,
         )
         self.end_vjp = walker.make(
             kernels.end_vjp,

@@ -53,7 +53,10 @@ def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: 
     gained = tensors["volume_after"] - tensors["volume_before"]
     stored = born = 0.0
     for m, (table, phase) in enumerate(zip(tables, phases)):
-        start, end = (tensors["volume"][m] * enthalpies(table, phase, before), volume[m] * enthalpies(table, phase, after))
+        start, end = (
+            tensors["volume"][m] * enthalpies(table, phase, before),
+            volume[m] * enthalpies(table, phase, after),
+        )
         stored += float(phase[3] * (end - start).sum())
         born += float(phase[3] * gained[m].sum() * enthalpies(table, phase, birth)[0])
     flows = march.ledger.cpu().numpy().sum(axis=1)

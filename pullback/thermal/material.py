@@ -70,7 +70,9 @@ class Material:
     def _check_table(self) -> None:
         T = self.temperatures
         if T.ndim != 1 or not len(T):
-            raise PullbackError(f"material {self.name!r}: temperatures have shape {T.shape}; expected a list of numbers")
+            raise PullbackError(
+                f"material {self.name!r}: temperatures have shape {T.shape}; expected a list of numbers"
+            )
         for column in ("temperatures", "conductivity", "heat_capacity"):
             values = getattr(self, column)
             if values.shape != T.shape:

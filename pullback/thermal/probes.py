@@ -42,7 +42,11 @@ def _local(corners: np.ndarray, point: np.ndarray) -> np.ndarray:
     local = np.zeros((len(corners), 3))
     for _ in range(20):
         gap = np.einsum("ec,eck->ek", trilinear(local), corners) - point
-        J = np.stack([corners[e].T @ shape_gradients(local[e]) for e in range(len(corners))]) if len(corners) else corners
+        J = (
+            np.stack([corners[e].T @ shape_gradients(local[e]) for e in range(len(corners))])
+            if len(corners)
+            else corners
+        )
         if not len(corners):
             break
         local = np.clip(local - np.linalg.solve(J, gap[:, :, None])[:, :, 0], -3.0, 3.0)

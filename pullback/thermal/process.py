@@ -167,9 +167,7 @@ class Process:
         tensors |= {name: self._put(x, torch.int32) for name, x in integers.items()}
         tensors |= {name: self._put(getattr(growth, name), torch.int64) for name in ("user", "rank")}
         self.growth = growth
-        self._fixed = Fixed(
-            growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors
-        )
+        self._fixed = Fixed(growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors)
 
     def _put(self, x: np.ndarray, dtype: torch.dtype) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(x)).to(self.device, dtype)
@@ -178,7 +176,11 @@ class Process:
         """Return the beam's weights and entries, looked up again if it has moved or grown too much."""
         margin = MARGIN * min(self.source.sizes)
         known = getattr(self, "_spot_at", None)
-        if known is None or largest > known[1] * 1.05 or np.abs(positions - known[0])[self.on].max(initial=0.0) > margin:
+        if (
+            known is None
+            or largest > known[1] * 1.05
+            or np.abs(positions - known[0])[self.on].max(initial=0.0) > margin
+        ):
             wide = self.source
             spot = find_spot(
                 self._cells, wide, positions, self.on, self._where, len(self.mesh.nodes),
@@ -252,11 +254,15 @@ class Process:
         if initial.ndim == 0:
             initial = initial.expand(len(self.mesh.nodes))
         if initial.shape != (len(self.mesh.nodes),):
-            raise PullbackError(f"initial has shape {tuple(initial.shape)}; expected one number or ({len(self.mesh.nodes)},)")
+            raise PullbackError(
+                f"initial has shape {tuple(initial.shape)}; expected one number or ({len(self.mesh.nodes)},)"
+            )
         schedule = Every(isqrt(self.steps - 1) + 1) if checkpoint is None else schedule_from(checkpoint)
         shots = np.unique(np.asarray(list(snapshots), dtype=np.int64))
         if len(shots) and not (0 <= shots[0] and shots[-1] <= self.steps):
-            raise PullbackError(f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}")
+            raise PullbackError(
+                f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}"
+            )
         march = ThermalMarch(self._fixed, beam, probes, shots, schedule, self.method)
         seen, taken, final = marched(march, heat, initial, numbers)
 
@@ -328,7 +334,9 @@ class Process:
             raise PullbackError(f"the beam's size is {size.tolist()} m; expected positive numbers")
         positions = self._tensor(parameters.get("positions", self.positions), "positions")
         if positions.shape != (self.steps, 3):
-            raise PullbackError(f"positions have shape {tuple(positions.shape)}; expected ({self.steps}, 3), one a step")
+            raise PullbackError(
+                f"positions have shape {tuple(positions.shape)}; expected ({self.steps}, 3), one a step"
+            )
         weights, beam = self._beam_at(positions.detach().cpu().double().numpy(), float(size.detach().max()))
         share = weights(positions[self._lit], size)
         absorptivity = self._scalar(parameters.get("absorptivity", self.source.absorptivity), "absorptivity")

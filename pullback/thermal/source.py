@@ -92,7 +92,9 @@ class Cells(NamedTuple):
     spread: np.ndarray
 
 
-def cells_of(source: Gaussian | Goldak, mesh: Mesh, births: np.ndarray, faces: FreeFaces, dt: float, steps: int) -> Cells:
+def cells_of(
+    source: Gaussian | Goldak, mesh: Mesh, births: np.ndarray, faces: FreeFaces, dt: float, steps: int
+) -> Cells:
     """Return the free faces that look up, or all elements, as they come and go."""
     if isinstance(source, Gaussian):
         nodes, start, end = faces.nodes, birth_steps(faces.start, dt, steps), birth_steps(faces.end, dt, steps)
@@ -250,9 +252,7 @@ class BeamWeights:
         weight = torch.zeros(len(self.spot.nodes), dtype=self.dtype, device=self.device)
         total = torch.zeros(len(self.spot.lit), dtype=self.dtype, device=self.device)
         if len(total):
-            self._launch(
-                source_kernels(REAL[self.dtype]).weigh, (position, 3), (sizes, 0), (weight, 0), (total, 0)
-            )
+            self._launch(source_kernels(REAL[self.dtype]).weigh, (position, 3), (sizes, 0), (weight, 0), (total, 0))
         return (weight,), (weight.detach(), total)
 
     def backward(self, kept, wanted, adj_outputs, inputs):
@@ -268,4 +268,3 @@ class BeamWeights:
                 (position, 3), (sizes, 0), (weight, 0), (total, 0), (adj_weight, 0), (adj_position, 3), (adj_sizes, 4),
             )  # fmt: skip
         return adj_position if wanted[0] else None, adj_sizes.sum(0) if wanted[1] else None
-

@@ -21,7 +21,12 @@ def wall(dtype=torch.float64, threads=1, dt=0.02, duration=1.2, **options):
     # not a box: corners move, so that no two elements are alike
     moved = mesh.nodes + 4e-5 * np.random.default_rng(3).standard_normal(mesh.nodes.shape)
     mesh = th.Mesh(moved, mesh.elements, mesh.element_sets, mesh.node_sets)
-    rows = [(0, -0.0015, 0, 0.001, 0), (0.5, 0.0015, 0, 0.001, 1), (0.6, 0.0015, 0, 0.002, 0), (1.1, -0.0015, 0, 0.002, 1)]
+    rows = [
+        (0, -0.0015, 0, 0.001, 0),
+        (0.5, 0.0015, 0, 0.001, 1),
+        (0.6, 0.0015, 0, 0.002, 0),
+        (1.1, -0.0015, 0, 0.002, 1),
+    ]
     path = th.Toolpath(*np.array(rows, dtype=float).T)
     births = th.births(mesh, path)
     settings = dict(

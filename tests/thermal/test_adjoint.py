@@ -52,7 +52,9 @@ def test_every_gradient_agrees_with_autograd_of_the_reference(at_reference):
 def test_dot_product_with_the_tangent_of_the_reference(at_reference):
     process, inputs, weights, states = at_reference
     generator = torch.Generator().manual_seed(6)
-    tangents = [torch.randn(x.shape, generator=generator, dtype=torch.float64) * (1e-3 + x.detach().abs()) for x in inputs]
+    tangents = [
+        torch.randn(x.shape, generator=generator, dtype=torch.float64) * (1e-3 + x.detach().abs()) for x in inputs
+    ]
     # J v by the trick of two transposes: d/dw of (Jᵀ w) · v
     w = torch.zeros_like(states, requires_grad=True)
     pulled = torch.autograd.grad(states, inputs, w, create_graph=True)
@@ -97,7 +99,9 @@ def test_taylor_remainder_falls_with_the_square():
     for size in sizes:
         moved = [x.detach() + size * v for x, v in zip(inputs, steps)]
         with torch.no_grad():
-            left.append(abs(float(loss(seen(process, moved[0], dict(zip(PARAMETERS, moved[1:])))) - start) - size * slope))
+            left.append(
+                abs(float(loss(seen(process, moved[0], dict(zip(PARAMETERS, moved[1:])))) - start) - size * slope)
+            )
     orders = np.log2(np.array(left[:-1]) / np.array(left[1:]))
     assert (np.abs(orders - 2.0) < 0.1).all(), orders
 
@@ -135,7 +139,9 @@ def test_only_power_is_asked_for():
 
 
 def test_goldak_gradients_by_differences():
-    process = wall(source=pb.thermal.Goldak(front=1e-3, back=2e-3, width=8e-4, depth=7e-4, absorptivity=0.5), duration=0.5)
+    process = wall(
+        source=pb.thermal.Goldak(front=1e-3, back=2e-3, width=8e-4, depth=7e-4, absorptivity=0.5), duration=0.5
+    )
     names = ("front", "back", "width", "depth", "absorptivity")
     values = {n: torch.tensor(getattr(process.source, n), dtype=torch.float64, requires_grad=True) for n in names}
     values["positions"] = torch.tensor(process.positions, requires_grad=True)

@@ -58,7 +58,9 @@ def test_central_differences_of_power():
 
 
 def test_float32_is_close():
-    wide, narrow = (wall(dtype, method=th.Implicit(), dt=0.1).run(300.0).final.double() for dtype in (torch.float64, torch.float32))
+    wide, narrow = (
+        wall(dtype, method=th.Implicit(), dt=0.1).run(300.0).final.double() for dtype in (torch.float64, torch.float32)
+    )
     assert float((wide - narrow).abs().max()) < 0.2
 
 

@@ -35,7 +35,9 @@ def test_the_stable_step_is_stable_and_not_wasteful():
 def test_a_toolpath_off_the_part_names_step_and_row():
     process = wall()
     far = th.Toolpath(process.path.t, process.path.x + 0.1, process.path.y, process.path.z, process.path.on)
-    with pytest.raises(pb.PullbackError, match=r"leaves the part: at step 0 \(0.01 s, on the way to row 1 of the toolpath\)"):
+    with pytest.raises(
+        pb.PullbackError, match=r"leaves the part: at step 0 \(0.01 s, on the way to row 1 of the toolpath\)"
+    ):
         th.Process(process.mesh, far, material=TOY, births=process.births, dt=0.02, source=th.Gaussian(1e-3))
 
 
@@ -92,7 +94,9 @@ def test_bad_processes(options, text):
 
 def test_bad_probes_and_snapshots():
     process = wall()
-    with pytest.raises(pb.PullbackError, match=r"probe 1 at \(0, 0, 90\) mm is outside of the mesh; the nearest element"):
+    with pytest.raises(
+        pb.PullbackError, match=r"probe 1 at \(0, 0, 90\) mm is outside of the mesh; the nearest element"
+    ):
         process.probes([[0, 0, 0], [0, 0, 0.09]])
     with pytest.raises(pb.PullbackError, match=r"probe at node 9999"):
         process.probes(nodes=[9999])

@@ -61,7 +61,9 @@ def test_two_materials_agree_with_the_reference():
         for m, k, cp, rho in zip(process.materials, inputs, capacities, densities)
     ]
     positions = torch.as_tensor(process.positions)
-    air = {name: process.values[name] for name in ("convection", "emissivity", "ambient", "initial", "birth_temperature")}
+    air = {
+        name: process.values[name] for name in ("convection", "emissivity", "ambient", "initial", "birth_temperature")
+    }
     states = reference.run(part, tables, power, positions, process.on, radius=2e-3, absorptivity=0.4, **air)
     names = [m.name for m in process.materials]
     history = process.run(
@@ -108,7 +110,9 @@ def test_the_beam_gives_exactly_its_power_wherever_it_is():
     for radius in (1e-4, 5e-4, 2e-3):
         share = weights(positions, torch.full((4,), radius, dtype=torch.float64))
         total = torch.zeros(process.steps, dtype=torch.float64).index_add(0, process._entry_step, share)
-        assert torch.allclose(total[torch.as_tensor(process.on)], torch.ones(int(process.on.sum())).double(), rtol=1e-14)
+        assert torch.allclose(
+            total[torch.as_tensor(process.on)], torch.ones(int(process.on.sum())).double(), rtol=1e-14
+        )
 
 
 def test_probes_see_what_their_corners_have():

@@ -36,7 +36,9 @@ def _northwestern() -> Material:
 
 
 def _agazhanov() -> Material:
-    T = np.array([298, 400, 500, 600, 700, 800, 825, 850, 875, 900, 1070, 1173, 1225, 1275, 1325, 1361, 1375], dtype=float)
+    T = np.array(
+        [298, 400, 500, 600, 700, 800, 825, 850, 875, 900, 1070, 1173, 1225, 1275, 1325, 1361, 1375], dtype=float
+    )
     # no single-phase value between 900 and 1070 K (cp) and between 800 and 1173 K (k): straight lines across
     known_cp = (T <= 900) | ((T >= 1070) & (T <= 1361))
     known_k = (T <= 800) | (T >= 1173)
