@@ -69,9 +69,8 @@ class Laser:
         process, source = self.process, self.source
         largest = max(largest, max(source.sizes))
         margin = MARGIN * min(source.sizes)
-        spot = find_spot(
-            self.cells, source.factor, LARGER * largest, margin, positions, self.on, process.mesh, self._where
-        )
+        reach = margin + LARGER * largest * np.sqrt(CUTOFF / source.factor)
+        spot = find_spot(self.cells, reach, positions, self.on, process.mesh, self._where)
         self.known_positions, self.known_size = positions.copy(), largest
         self.weights = BeamWeights(source, self.cells, spot, self.directions, process.dtype, process.device)
         counts = np.diff(spot.entry_starts)

@@ -91,8 +91,8 @@ class ThermalMarch:
         if not are_finite(final[None]):
             node = int(torch.nonzero(~torch.isfinite(final))[0])
             raise PullbackError(
-                f"the temperature of node {node} is {float(final[node])} at the end; powers and parameters are finite, so "
-                f"some of them are far from any metal's, or steps too long for temperatures above the table's last"
+                f"the temperature of node {node} is {float(final[node])} at the end; powers and parameters are finite, "
+                f"so some of them are far from any metal's, or steps too long for temperatures above the table's last"
             )
         return (seen, shots, final), kept
 
