@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.thermal.source import BeamWeights, Gaussian, Goldak, cells_of, find_spot
+from pullback.thermal.source import CUTOFF, BeamWeights, Gaussian, Goldak, cells_of, find_spot
 from pullback.thermal.toolpath import Toolpath
 from pullback.thermal.walker import Beam
 
