@@ -256,6 +256,13 @@ class _Helper(threading.Thread):
 _IDLE: deque[_Helper] = deque()
 
 
+def _helper() -> _Helper:
+    try:
+        return _IDLE.pop()
+    except IndexError:
+        return _Helper()
+
+
 class Pass:
     """A kernel over items with its arguments in place: from launch to launch only integers change.
 
@@ -322,7 +329,7 @@ class Pass:
         helpers: list[_Helper] = []
         try:
             for shard in range(1, shards):
-                helpers.append(_IDLE.pop() if _IDLE else _Helper())
+                helpers.append(_helper())
                 helpers[-1].calls.put((self.run, self.shards[shard][2:]))
             self.run(self.shards[0][2], self.shards[0][3])
             for helper in helpers:

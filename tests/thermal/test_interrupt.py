@@ -17,7 +17,7 @@ def test_interrupted_runs_leave_nothing_broken(backward, threads, monkeypatch):
     short = wall(threads=threads)
     expected = short.run(300.0).final
     # many seconds of steps; if it is the way back that is interrupted, fewer, walked again and again
-    process = wall(duration=20.0 if backward else 4000.0, threads=threads)
+    process = wall(duration=20.0 if backward else 1000.0, threads=threads)
     power = torch.full((process.steps,), 100.0, dtype=torch.float64, requires_grad=True)
     final = process.run(power).final.sum() if backward else power
     raised = []
