@@ -65,8 +65,8 @@ def births(
             nearest within the layer; "never": +inf.
         outside: what to do where the lit beam is farther from every element than the radius, and than three half
             diagonals of an element: "error" or "ignore".
-        unsupported: what to do with an element that has no neighbour when it is born: "error"; "wait": it is born with
-            the first neighbour that has one; "ignore".
+        unsupported: what to do with an element that has no neighbour when it is born: "error"; "wait": it is born
+            when one is there (`after_support`); "ignore".
     """
     _check_choice("unreached", unreached, ("error", "nearest", "never"))
     _check_choice("outside", outside, ("error", "ignore"))
@@ -122,31 +122,38 @@ def check_support(mesh: Mesh, births: np.ndarray) -> None:
     """
     births = checked_births(mesh, births)
     bad = np.flatnonzero(~_held(mesh, births) & np.isfinite(births))
-    if len(bad):
-        first = bad[births[bad].argmin()]
-        x, y, z = mesh.centers[first] * 1e3
-        more = f"; {len(bad)} such elements in all" if len(bad) > 1 else ""
-        raise PullbackError(
-            f"element {first} at ({x:.4g}, {y:.4g}, {z:.4g}) mm is born at {births[first]:.6g} s before its support: none "
-            f"of its neighbours is there{more}. Check the order of the path, or let such elements wait (unsupported='wait', after_support)"
-        )
+    if not len(bad):
+        return
+    first = bad[births[bad].argmin()]
+    x, y, z = mesh.centers[first] * 1e3
+    island = np.count_nonzero(after_support(mesh, births) > births)
+    adrift = f"; {island} elements hang in the air for a while" if island else "; nothing ever supports it"
+    raise PullbackError(
+        f"element {first} at ({x:.4g}, {y:.4g}, {z:.4g}) mm is born at {births[first]:.6g} s before its support: none "
+        f"of its neighbours is there{adrift}. Check the order of the path, let them wait for their support "
+        "(unsupported='wait'; after_support), or pass unsupported='ignore'"
+    )
 
 
 def after_support(mesh: Mesh, births: np.ndarray) -> np.ndarray:
-    """Return births in which elements in thin air wait until a neighbour is there; what never has one stays as it is."""
-    births = checked_births(mesh, births).copy()
+    """Return births delayed until each element hangs together, through others, with what is there from the start.
+
+    The new birth of an element is the later of its own and of its first neighbour's new birth. What never gets support
+    keeps its birth.
+    """
+    births = checked_births(mesh, births)
+    if _held(mesh, births).all():
+        return births.copy()
     a, b = mesh.neighbours.T
+    pairs = np.concatenate([np.stack([a, b]), np.stack([b, a])], axis=1)
+    delayed = np.where(births <= births.min(), births, np.inf)
     while True:
-        held = _held(mesh, births)
-        # the held elements do not move; the others are born with their first held neighbour
-        next_birth = np.full(len(births), np.inf)
-        for one, two in ((a, b), (b, a)):
-            ready = held[two] & ~held[one]
-            np.minimum.at(next_birth, one[ready], births[two[ready]])
-        later = np.flatnonzero(np.isfinite(next_birth) & np.isfinite(births) & ~held)
-        if not len(later):
-            return births
-        births[later] = next_birth[later]
+        one, two = pairs[:, delayed[pairs[0]] < np.inf]
+        offer = np.maximum(delayed[one], births[two])
+        better = offer < delayed[two]
+        if not better.any():
+            return np.where(delayed < np.inf, delayed, births)
+        np.minimum.at(delayed, two[better], offer[better])
 
 
 def _held(mesh: Mesh, births: np.ndarray) -> np.ndarray:
@@ -211,7 +218,7 @@ class _Search:
         self.starts = np.append(self.starts, len(key))
 
     def nearest(self, pieces: _Pieces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return distance and time of the nearest pass of each element (inf if out of reach), and the pieces in reach."""
+        """Return distance and time of each element's nearest pass, inf if out of reach, and the pieces in reach."""
         distance = np.full(len(self.middles), np.inf)
         time = np.full(len(self.middles), np.inf)
         touched = np.zeros(len(pieces.t), dtype=bool)
@@ -343,14 +350,14 @@ def _check_inside(path: Toolpath, pieces: _Pieces, touched: np.ndarray, reach: f
     x, y, z = (pieces.a[bad[0]] + 0.5 * pieces.d[bad[0]]) * 1e3
     rows = len(np.unique(pieces.row[bad]))
     raise PullbackError(
-        f"the toolpath leaves the part: on the way to row {row} the lit beam is at ({x:.4g}, {y:.4g}, {z:.4g}) mm, more "
-        f"than {reach * 1e3:.4g} mm from every element of its layer ({rows} such rows). Check unit and origin of both, "
-        "or pass outside='ignore'"
+        f"the toolpath leaves the part: on the way to row {row} the lit beam is at ({x:.4g}, {y:.4g}, {z:.4g}) mm, "
+        f"more than {reach * 1e3:.4g} mm from every element of its layer ({rows} such rows). Check unit and origin of "
+        "both, or pass outside='ignore'"
     )
 
 
 def _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radius) -> PullbackError:
-    """Return the error that says how many elements the beam misses, which, and what radius would reach the first ones."""
+    """Return the error that says how many elements the beam misses, which, and what radius would reach them."""
     index = np.flatnonzero(missed)
     some = ", ".join(str(printed[k]) for k in index[:5]) + (", ..." if len(index) > 5 else "")
     x, y, z = middles[index[0]] * 1e3
@@ -363,7 +370,7 @@ def _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radiu
         hint = "the beam is never lit at the height of some of them: z is the top of the layer it makes"
     within = "three half diagonals" if radius is None else f"{radius * 1e3:.4g} mm"
     return PullbackError(
-        f"{len(index)} of {len(printed)} elements are never reached by the lit beam within {within}: elements {some}; the "
+        f"{len(index)} of {len(printed)} elements are never reached by the lit beam within {within}: {some}; the "
         f"first at ({x:.4g}, {y:.4g}, {z:.4g}) mm. {hint[0].upper() + hint[1:]}; or pass unreached='nearest' or 'never'"
     )
 

@@ -17,10 +17,10 @@ def box(size: Triple, cell: float | Triple, origin: Triple = (0.0, 0.0, 0.0)) ->
 
     size, cell [m] along x, y, z, the cell adjusted to divide the size; origin: its lowest corner [m].
     """
-    size, cell = _positive(size, "size"), _positive(cell, "cell")
-    lines = [start + _even(length, step) for start, length, step in zip(origin, size, cell)]
-    keep = np.ones([len(line) - 1 for line in lines], dtype=bool)
-    return grid_mesh(*lines, keep, build=np.zeros_like(keep))
+    steps = zip(origin, _positive(size, "size"), _positive(cell, "cell"))
+    x, y, z = (start + _even(length, step) for start, length, step in steps)
+    keep = np.ones((len(x) - 1, len(y) - 1, len(z) - 1), dtype=bool)
+    return grid_mesh(x, y, z, keep, build=np.zeros_like(keep))
 
 
 def box_on_plate(
@@ -39,7 +39,6 @@ def box_on_plate(
         plate_cell: longest edges in the plate away from the box [m]; none: four times the cell.
         growth: ratio of neighbouring edges in the plate, from the box outwards.
     """
-    size = _positive(size, "size")
     return solid(lambda points: np.ones(len(points), dtype=bool), size, cell, plate, plate_cell, growth)
 
 
@@ -61,8 +60,8 @@ def solid(
         plate_cell: longest edges in the plate away from the solid [m]; none: four times the cell.
         growth: ratio of neighbouring edges in the plate, from the solid outwards.
     """
-    size, cell = _positive(size, "size"), _positive(cell, "cell")
-    x, y, z = (_even(length, step) for length, step in zip(size, cell))
+    sides = zip(_positive(size, "size"), _positive(cell, "cell"))
+    x, y, z = (_even(length, step) for length, step in sides)
     return on_plate(x - size[0] / 2, y - size[1] / 2, z, inside, plate, plate_cell, growth)
 
 
@@ -86,15 +85,13 @@ def on_plate(
     if plate is None:
         return grid_mesh(x, y, z, keep, build=np.ones_like(keep))
     round_plate = len(plate) == 2
-    wide = (plate[0], plate[0], plate[1]) if round_plate else plate
-    wide = _positive(wide, "plate")  # type: ignore[arg-type]
+    wide = _positive((plate[0], plate[0], plate[1]) if len(plate) == 2 else plate, "plate")
     cell = np.array([np.diff(line).max() for line in (x, y, z)])
     longest = np.maximum(4 * cell if plate_cell is None else _positive(plate_cell, "plate_cell"), cell)
     for axis, line in enumerate((x, y)):
         if line[0] < -wide[axis] / 2 - 1e-9 * wide[axis] or line[-1] > wide[axis] / 2 + 1e-9 * wide[axis]:
-            raise PullbackError(
-                f"the part spans {line[0]:g} to {line[-1]:g} m along {'xy'[axis]}, more than the plate of {wide[axis]:g} m"
-            )
+            span = f"{line[0]:g} to {line[-1]:g} m along {'xy'[axis]}"
+            raise PullbackError(f"the part spans {span}, more than the plate of {wide[axis]:g} m")
     wide_x, before_x = _widened(x, wide[0] / 2, longest[0], growth)
     wide_y, before_y = _widened(y, wide[1] / 2, longest[1], growth)
     below = -_graded(wide[2], z[1] - z[0], longest[2], growth)[::-1]
