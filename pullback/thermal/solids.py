@@ -17,7 +17,7 @@ def box(size: Triple, cell: float | Triple, origin: Triple = (0.0, 0.0, 0.0)) ->
 
     size, cell [m] along x, y, z, the cell adjusted to divide the size; origin: its lowest corner [m].
     """
-    steps = zip(origin, _positive(size, "size"), _positive(cell, "cell"))
+    steps = zip(origin, positive_lengths(size, "size"), positive_lengths(cell, "cell"))
     x, y, z = (start + _even(length, step) for start, length, step in steps)
     keep = np.ones((len(x) - 1, len(y) - 1, len(z) - 1), dtype=bool)
     return grid_mesh(x, y, z, keep, build=np.zeros_like(keep))
@@ -60,7 +60,7 @@ def solid(
         plate_cell: longest edges in the plate away from the solid [m]; none: four times the cell.
         growth: ratio of neighbouring edges in the plate, from the solid outwards.
     """
-    sides = zip(_positive(size, "size"), _positive(cell, "cell"))
+    sides = zip(positive_lengths(size, "size"), positive_lengths(cell, "cell"))
     x, y, z = (_even(length, step) for length, step in sides)
     return on_plate(x - size[0] / 2, y - size[1] / 2, z, inside, plate, plate_cell, growth)
 
@@ -85,9 +85,9 @@ def on_plate(
     if plate is None:
         return grid_mesh(x, y, z, keep, build=np.ones_like(keep))
     round_plate = len(plate) == 2
-    wide = _positive((plate[0], plate[0], plate[1]) if len(plate) == 2 else plate, "plate")
+    wide = positive_lengths((plate[0], plate[0], plate[1]) if len(plate) == 2 else plate, "plate")
     cell = np.array([np.diff(line).max() for line in (x, y, z)])
-    longest = np.maximum(4 * cell if plate_cell is None else _positive(plate_cell, "plate_cell"), cell)
+    longest = np.maximum(4 * cell if plate_cell is None else positive_lengths(plate_cell, "plate_cell"), cell)
     for axis, line in enumerate((x, y)):
         if line[0] < -wide[axis] / 2 - 1e-9 * wide[axis] or line[-1] > wide[axis] / 2 + 1e-9 * wide[axis]:
             span = f"{line[0]:g} to {line[-1]:g} m along {'xy'[axis]}"
@@ -142,12 +142,12 @@ def _asked(inside: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np
     return answer.reshape(points.shape[:-1])
 
 
-def _positive(value: float | Triple, name: str) -> np.ndarray:
+def positive_lengths(value: float | Triple | np.ndarray, name: str) -> np.ndarray:
     """Return three positive lengths."""
-    lengths = np.broadcast_to(np.asarray(value, dtype=np.float64), (3,)) if np.ndim(value) in (0, 1) else None
-    if lengths is None or not (np.isfinite(lengths).all() and (lengths > 0).all()):
+    lengths = np.asarray(value, dtype=np.float64)
+    if lengths.shape not in ((), (3,)) or not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise PullbackError(f"{name} = {value}; expected one or three positive lengths in metres")
-    return lengths
+    return np.broadcast_to(lengths, (3,))
 
 
 def _even(length: float, step: float) -> np.ndarray:

@@ -1,0 +1,158 @@
+"""Toolpaths made for a mesh: layers of parallel tracks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pullback.core.errors import PullbackError
+from pullback.thermal.mesh import Mesh
+from pullback.thermal.toolpath import Toolpath
+
+# every two corners of an element: a line meets the hull of the corners between the outermost of their connections
+CORNER_PAIRS = np.array(np.triu_indices(8, 1))
+
+
+def layers(
+    mesh: Mesh,
+    speed: float,
+    hatch: float | None = None,
+    layer: float | None = None,
+    dwell: float = 0.0,
+    angle: float = 0.0,
+    turn: float = 0.0,
+    bidirectional: bool = True,
+    inset: float = 0.0,
+    travel_speed: float | None = None,
+    build: str = "build",
+) -> Toolpath:
+    """Return a path that covers the build layer by layer with parallel tracks.
+
+    Args:
+        speed: of the lit beam [m/s].
+        hatch: distance of neighbouring tracks [m], the tracks centred in the layer; one track in the middle where a
+            layer is narrower than 1.5 of it. None: the median horizontal edge of the elements.
+        layer: height of a layer [m], counted from the bottom of the build. None: the layers of the mesh.
+        dwell: pause with the beam off between two layers [s], besides the time it takes to travel.
+        angle: of the tracks of the first layer [degrees], 0 along x; turn: added with every layer, say 90 or 67.
+        bidirectional: turn round after each track, and go on so in the next layer; otherwise all run the same way.
+        inset: by how much tracks end before the edge of the part [m].
+        travel_speed: of the beam when off [m/s]; None: the same.
+        build: the set of elements that are printed.
+    """
+    travel_speed = speed if travel_speed is None else travel_speed
+    printed = mesh.element_set(build)
+    hatch = _median_horizontal_edge(mesh, printed) if hatch is None else hatch
+    for name, value in (("speed", speed), ("hatch", hatch), ("travel_speed", travel_speed)):
+        if not (np.isfinite(value) and value > 0):
+            raise PullbackError(f"{name} = {value}; expected a positive number (SI units)")
+    for name, value in (("dwell", dwell), ("inset", inset)):
+        if not (np.isfinite(value) and value >= 0):
+            raise PullbackError(f"{name} = {value}; expected a number that is not negative (SI units)")
+
+    path = _Writer(speed, travel_speed)
+    backwards = False
+    for number, (top, members) in enumerate(build_layers(mesh, layer, build)):
+        if number:
+            path.pause(dwell)
+        corners = mesh.nodes[mesh.elements[members], :2]
+        turned = np.deg2rad(angle + number * turn)
+        for track in _tracks(corners, turned, hatch, inset):
+            path.track(track[::-1, ::-1] if backwards else track, top)
+            backwards = bidirectional and not backwards
+    if not path.rows:
+        raise PullbackError(f"an inset of {inset:g} m leaves no track; take a smaller one")
+    t, x, y, z, on = np.array(path.rows).T
+    return Toolpath(t, x, y, z, on)
+
+
+def build_layers(mesh: Mesh, layer: float | None = None, build: str = "build") -> list[tuple[float, np.ndarray]]:
+    """Return the layers of a build from the bottom up: the height of the top [m] and the elements of each."""
+    printed = mesh.element_set(build)
+    low, high = (height[printed] for height in mesh.heights)
+    if layer is None:
+        # tops that differ by less than a thousandth of an element are one
+        order = np.argsort(high, kind="stable")
+        fresh = np.append(True, np.diff(high[order]) > 1e-3 * (high - low).min())
+        group = np.empty(len(printed), dtype=np.int64)
+        group[order] = np.cumsum(fresh) - 1
+        tops = high[order][fresh]
+    else:
+        if not (np.isfinite(layer) and layer > 0):
+            raise PullbackError(f"layer = {layer}; expected a positive height in metres")
+        group = np.floor((0.5 * (low + high) - low.min()) / layer).astype(np.int64)
+        tops = low.min() + layer * (np.arange(group.max() + 1) + 1)
+    found = ((float(top), printed[group == number]) for number, top in enumerate(tops))
+    return [(top, members) for top, members in found if len(members)]
+
+
+class _Writer:
+    """Collects rows (t, x, y, z, on)."""
+
+    def __init__(self, speed: float, travel_speed: float) -> None:
+        self.speed, self.travel_speed = speed, travel_speed
+        self.rows: list[tuple[float, float, float, float, float]] = []
+
+    def pause(self, duration: float) -> None:
+        """Wait where the beam is."""
+        if duration > 0 and self.rows:
+            t, x, y, z, _ = self.rows[-1]
+            self.rows.append((t + duration, x, y, z, 0.0))
+
+    def track(self, pieces: np.ndarray, z: float) -> None:
+        """Travel to the start of each piece (k, 2, 2) of a track and draw it."""
+        for start, end in pieces:
+            self._go(start, z, False)
+            self._go(end, z, True)
+
+    def _go(self, point: np.ndarray, z: float, on: bool) -> None:
+        x, y = map(float, point)
+        if not self.rows:
+            self.rows.append((0.0, x, y, z, 0.0))
+            return
+        t, *last, _ = self.rows[-1]
+        length = float(np.linalg.norm(np.subtract((x, y, z), last)))
+        if length > 0:
+            self.rows.append((t + length / (self.speed if on else self.travel_speed), x, y, z, float(on)))
+
+
+def _tracks(corners: np.ndarray, angle: float, hatch: float, inset: float) -> list[np.ndarray]:
+    """Return the tracks across the elements with these corners (e, 8, 2), each as its pieces (k, 2, 2) in order."""
+    along = np.array([np.cos(angle), np.sin(angle)])
+    across = np.array([-along[1], along[0]])
+    u, v = corners @ along, corners @ across
+    low, high = v.min(), v.max()
+    count = max(1, round((high - low) / hatch))
+    # a hair off the middle, so that no track runs exactly along edges of elements
+    tracks = 0.5 * (low + high) + hatch * (np.arange(count) - 0.5 * (count - 1)) + 1e-7 * hatch
+    out = []
+    for track in tracks:
+        pieces = _chords(u, v, track)
+        pieces = pieces + np.array([inset, -inset])
+        pieces = pieces[pieces[:, 1] > pieces[:, 0]]
+        if len(pieces):
+            out.append(pieces[:, :, None] * along + (track - 1e-7 * hatch) * across)
+    return out
+
+
+def _chords(u: np.ndarray, v: np.ndarray, track: float) -> np.ndarray:
+    """Return the intervals (k, 2) of u in which the line v = track is inside the elements, joined where they touch."""
+    hit = (v.min(axis=1) < track) & (v.max(axis=1) > track)
+    if not hit.any():
+        return np.zeros((0, 2))
+    u, v = u[hit], v[hit]
+    (u0, u1), (v0, v1) = ((w[:, CORNER_PAIRS[0]], w[:, CORNER_PAIRS[1]]) for w in (u, v))
+    crosses = (v0 - track) * (v1 - track) <= 0
+    share = np.where(crosses, (track - v0) / np.where(v1 == v0, 1.0, v1 - v0), 0.0)
+    at = u0 + share * (u1 - u0)
+    start = np.where(crosses, at, np.inf).min(axis=1)
+    end = np.where(crosses, at, -np.inf).max(axis=1)
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    gap = np.append(True, start[1:] > end[:-1] + 1e-3 * np.median(end - start))
+    return np.stack([start[gap], end[np.append(np.flatnonzero(gap)[1:] - 1, len(end) - 1)]], axis=1)
+
+
+def _median_horizontal_edge(mesh: Mesh, elements: np.ndarray) -> float:
+    """Return the median of the sides of squares as large as the elements are, seen from above [m]."""
+    low, high = (height[elements] for height in mesh.heights)
+    return float(np.sqrt(np.median(mesh.volumes[elements] / (high - low))))
