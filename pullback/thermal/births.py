@@ -16,7 +16,7 @@ from pullback.thermal.toolpath import Toolpath
 
 # pairs of a piece of path and an element examined at once
 PAIRS = 2_000_000
-# with no radius given, the beam may pass this many half diagonals of an element beside its middle
+# with no radius given, the beam may pass this many half diagonals of the largest element beside a middle
 REACH = 3.0
 
 
@@ -57,7 +57,7 @@ def births(
 
     Args:
         radius: how near the beam must pass the middle of an element, seen from above [m]. None: the smallest radius
-            that reaches every element, at least half a diagonal of an element and at most three.
+            that reaches every element, at least the median half diagonal of elements and at most three of the largest.
         build: the set of elements that are printed.
         layer: how far above the middle of an element the beam may be [m]. None: the largest step between heights at
             which the path is lit, or the height of the element where that is more.
@@ -94,7 +94,7 @@ def births(
         nearest, touched = search.nearest()
         if outside == "error":
             _check_inside(search.pieces, touched, widest)
-        missed = nearest > (REACH * half_diagonal if radius is None else taken)
+        missed = nearest > (widest if radius is None else taken)
         if missed.any() and unreached == "error":
             raise _unreached_error(path, printed, missed, middles, floor, ceiling, radius)
         if radius is None and np.isinf(first).any():
@@ -205,9 +205,9 @@ class _Search:
         self.shifts = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1], levels, indexing="ij"), axis=-1).reshape(-1, 3)
         bins = self._bin(np.column_stack([middles[:, :2], floor]))
         self.shape = bins.max(axis=0) + 1
-        key = np.ravel_multi_index(tuple(bins.T), self.shape)
+        key = np.atleast_1d(np.ravel_multi_index(tuple(bins.T), self.shape))
         self.order = np.argsort(key, kind="stable")
-        ordered = key[self.order]
+        ordered = np.take(key, self.order)
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         self.keys, self.starts = ordered[starts], np.append(starts, len(key))
 

@@ -1,4 +1,4 @@
-"""Toolpaths made for a mesh: layers of parallel tracks."""
+"""Toolpaths made for a mesh: layers of parallel tracks, or of rings."""
 
 from __future__ import annotations
 
@@ -39,16 +39,7 @@ def layers(
         travel_speed: of the beam when off [m/s]; None: the same.
         build: the set of elements that are printed.
     """
-    travel_speed = speed if travel_speed is None else travel_speed
-    printed = mesh.element_set(build)
-    hatch = _median_horizontal_edge(mesh, printed) if hatch is None else hatch
-    for name, value in (("speed", speed), ("hatch", hatch), ("travel_speed", travel_speed)):
-        if not (np.isfinite(value) and value > 0):
-            raise PullbackError(f"{name} = {value}; expected a positive number (SI units)")
-    for name, value in (("dwell", dwell), ("inset", inset)):
-        if not (np.isfinite(value) and value >= 0):
-            raise PullbackError(f"{name} = {value}; expected a number that is not negative (SI units)")
-
+    hatch = _checked(mesh, speed, hatch, dwell, inset, travel_speed, build)
     path = _Writer(speed, travel_speed)
     backwards = False
     for number, (top, members) in enumerate(build_layers(mesh, layer, build)):
@@ -57,12 +48,44 @@ def layers(
         corners = mesh.nodes[mesh.elements[members], :2]
         turned = np.deg2rad(angle + number * turn)
         for track in _tracks(corners, turned, hatch, inset):
-            path.track(track[::-1, ::-1] if backwards else track, top)
+            for piece in track[::-1, ::-1] if backwards else track:
+                path.line(piece, top)
             backwards = bidirectional and not backwards
-    if not path.rows:
-        raise PullbackError(f"an inset of {inset:g} m leaves no track; take a smaller one")
-    t, x, y, z, on = np.array(path.rows).T
-    return Toolpath(t, x, y, z, on)
+    return path.toolpath()
+
+
+def rings(
+    mesh: Mesh,
+    speed: float,
+    hatch: float | None = None,
+    layer: float | None = None,
+    dwell: float = 0.0,
+    axis: tuple[float, float] = (0.0, 0.0),
+    inset: float = 0.0,
+    chord: float = 10.0,
+    travel_speed: float | None = None,
+    build: str = "build",
+) -> Toolpath:
+    """Return a path that covers a round build layer by layer with rings, from the outside in.
+
+    Where a layer has a hole, or several, the rings leave it out. axis: x, y of the rings' centre [m]; chord: angle of
+    the straight moves a ring is made of [degrees]; the other arguments are those of `layers`.
+    """
+    hatch = _checked(mesh, speed, hatch, dwell, inset, travel_speed, build)
+    path = _Writer(speed, travel_speed)
+    angles = np.linspace(-np.pi, np.pi, max(3, round(360 / chord)) + 1)
+    around = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for number, (top, members) in enumerate(build_layers(mesh, layer, build)):
+        if number:
+            path.pause(dwell)
+        radius = np.linalg.norm(mesh.nodes[mesh.elements[members], :2] - np.asarray(axis), axis=2)
+        for low, high in _joined(radius.min(axis=1), radius.max(axis=1))[::-1]:
+            # nothing but the axis itself is nearer to it than the nodes of the innermost elements
+            low, high = low + inset if low > 0.5 * hatch else 0.0, high - inset
+            count = max(1, round((high - low) / hatch))
+            for ring in (high - low) * (np.arange(count)[::-1] + 0.5) / count + low if high > low else ():
+                path.line(axis + ring * around, top)
+    return path.toolpath()
 
 
 def build_layers(mesh: Mesh, layer: float | None = None, build: str = "build") -> list[tuple[float, np.ndarray]]:
@@ -88,8 +111,8 @@ def build_layers(mesh: Mesh, layer: float | None = None, build: str = "build") -
 class _Writer:
     """Collects rows (t, x, y, z, on)."""
 
-    def __init__(self, speed: float, travel_speed: float) -> None:
-        self.speed, self.travel_speed = speed, travel_speed
+    def __init__(self, speed: float, travel_speed: float | None) -> None:
+        self.speed, self.travel_speed = speed, travel_speed or speed
         self.rows: list[tuple[float, float, float, float, float]] = []
 
     def pause(self, duration: float) -> None:
@@ -98,11 +121,18 @@ class _Writer:
             t, x, y, z, _ = self.rows[-1]
             self.rows.append((t + duration, x, y, z, 0.0))
 
-    def track(self, pieces: np.ndarray, z: float) -> None:
-        """Travel to the start of each piece (k, 2, 2) of a track and draw it."""
-        for start, end in pieces:
-            self._go(start, z, False)
-            self._go(end, z, True)
+    def line(self, points: np.ndarray, z: float) -> None:
+        """Travel to the first of the points (k, 2) and draw the line through the others."""
+        self._go(points[0], z, False)
+        for point in points[1:]:
+            self._go(point, z, True)
+
+    def toolpath(self) -> Toolpath:
+        """Return what was collected."""
+        if not self.rows:
+            raise PullbackError("the inset leaves no track; take a smaller one")
+        t, x, y, z, on = np.array(self.rows).T
+        return Toolpath(t, x, y, z, on)
 
     def _go(self, point: np.ndarray, z: float, on: bool) -> None:
         x, y = map(float, point)
@@ -146,10 +176,29 @@ def _chords(u: np.ndarray, v: np.ndarray, track: float) -> np.ndarray:
     at = u0 + share * (u1 - u0)
     start = np.where(crosses, at, np.inf).min(axis=1)
     end = np.where(crosses, at, -np.inf).max(axis=1)
+    return _joined(start, end)
+
+
+def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return intervals (k, 2) that touch or overlap as one."""
     order = np.argsort(start, kind="stable")
+    tolerance = 1e-3 * np.median(end - start)
     start, end = start[order], np.maximum.accumulate(end[order])
-    gap = np.append(True, start[1:] > end[:-1] + 1e-3 * np.median(end - start))
-    return np.stack([start[gap], end[np.append(np.flatnonzero(gap)[1:] - 1, len(end) - 1)]], axis=1)
+    fresh = np.append(True, start[1:] > end[:-1] + tolerance)
+    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(end) - 1)
+    return np.stack([start[fresh], end[last]], axis=1)
+
+
+def _checked(mesh, speed, hatch, dwell, inset, travel_speed, build) -> float:
+    """Return the distance of tracks, or say which number makes no sense."""
+    hatch = _median_horizontal_edge(mesh, mesh.element_set(build)) if hatch is None else hatch
+    for name, value in (("speed", speed), ("hatch", hatch), ("travel_speed", travel_speed or speed)):
+        if not (np.isfinite(value) and value > 0):
+            raise PullbackError(f"{name} = {value}; expected a positive number (SI units)")
+    for name, value in (("dwell", dwell), ("inset", inset)):
+        if not (np.isfinite(value) and value >= 0):
+            raise PullbackError(f"{name} = {value}; expected a number that is not negative (SI units)")
+    return hatch
 
 
 def _median_horizontal_edge(mesh: Mesh, elements: np.ndarray) -> float:

@@ -18,7 +18,7 @@ def box(size: Triple, cell: float | Triple, origin: Triple = (0.0, 0.0, 0.0)) ->
     size, cell [m] along x, y, z, the cell adjusted to divide the size; origin: its lowest corner [m].
     """
     steps = zip(origin, positive_lengths(size, "size"), positive_lengths(cell, "cell"))
-    x, y, z = (start + _even(length, step) for start, length, step in steps)
+    x, y, z = (start + even_lines(length, step) for start, length, step in steps)
     keep = np.ones((len(x) - 1, len(y) - 1, len(z) - 1), dtype=bool)
     return grid_mesh(x, y, z, keep, build=np.zeros_like(keep))
 
@@ -61,7 +61,7 @@ def solid(
         growth: ratio of neighbouring edges in the plate, from the solid outwards.
     """
     sides = zip(positive_lengths(size, "size"), positive_lengths(cell, "cell"))
-    x, y, z = (_even(length, step) for length, step in sides)
+    x, y, z = (even_lines(length, step) for length, step in sides)
     return on_plate(x - size[0] / 2, y - size[1] / 2, z, inside, plate, plate_cell, growth)
 
 
@@ -94,7 +94,7 @@ def on_plate(
             raise PullbackError(f"the part spans {span}, more than the plate of {wide[axis]:g} m")
     wide_x, before_x = _widened(x, wide[0] / 2, longest[0], growth)
     wide_y, before_y = _widened(y, wide[1] / 2, longest[1], growth)
-    below = -_graded(wide[2], z[1] - z[0], longest[2], growth)[::-1]
+    below = -graded_lines(wide[2], z[1] - z[0], longest[2], growth)[::-1]
     lines = (wide_x, wide_y, np.concatenate([below, z[1:]]))
     layers = len(below) - 1
     all_keep = np.zeros([len(line) - 1 for line in lines], dtype=bool)
@@ -150,12 +150,12 @@ def positive_lengths(value: float | Triple | np.ndarray, name: str) -> np.ndarra
     return np.broadcast_to(lengths, (3,))
 
 
-def _even(length: float, step: float) -> np.ndarray:
+def even_lines(length: float, step: float) -> np.ndarray:
     """Return lines 0 to length, evenly spaced by about step."""
     return np.linspace(0.0, length, max(1, round(length / step)) + 1)
 
 
-def _graded(length: float, first: float, longest: float, growth: float) -> np.ndarray:
+def graded_lines(length: float, first: float, longest: float, growth: float) -> np.ndarray:
     """Return lines 0 to length whose spacing grows from about `first` up to about `longest`."""
     if growth < 1:
         raise PullbackError(f"growth = {growth}; the plate's cells grow outwards by a factor of at least 1")
@@ -175,9 +175,9 @@ def _widened(lines: np.ndarray, half: float, longest: float, growth: float) -> t
     parts, before = [lines], 0
     left, right = lines[0] + half, half - lines[-1]
     if left > 1e-6 * half:
-        out = lines[0] - _graded(left, lines[1] - lines[0], longest, growth)[:0:-1]
+        out = lines[0] - graded_lines(left, lines[1] - lines[0], longest, growth)[:0:-1]
         parts.insert(0, out)
         before = len(out)
     if right > 1e-6 * half:
-        parts.append(lines[-1] + _graded(right, lines[-1] - lines[-2], longest, growth)[1:])
+        parts.append(lines[-1] + graded_lines(right, lines[-1] - lines[-2], longest, growth)[1:])
     return np.concatenate(parts), before
