@@ -104,8 +104,9 @@ def build_layers(mesh: Mesh, layer: float | None = None, build: str = "build") -
             raise PullbackError(f"layer = {layer}; expected a positive height in metres")
         group = np.floor((0.5 * (low + high) - low.min()) / layer).astype(np.int64)
         tops = low.min() + layer * (np.arange(group.max() + 1) + 1)
-    found = ((float(top), printed[group == number]) for number, top in enumerate(tops))
-    return [(top, members) for top, members in found if len(members)]
+    order = np.argsort(group, kind="stable")
+    members = np.split(printed[order], np.searchsorted(group[order], np.arange(1, len(tops))))
+    return [(float(top), index) for top, index in zip(tops, members) if len(index)]
 
 
 class _Writer:
@@ -153,30 +154,39 @@ def _tracks(corners: np.ndarray, angle: float, hatch: float, inset: float) -> li
     low, high = v.min(), v.max()
     count = max(1, round((high - low) / hatch))
     # a hair off the middle, so that no track runs exactly along edges of elements
-    tracks = 0.5 * (low + high) + hatch * (np.arange(count) - 0.5 * (count - 1)) + 1e-7 * hatch
+    first = 0.5 * (low + high) - 0.5 * hatch * (count - 1)
+    hair = 1e-7 * hatch
+    number, start, end = _chords(u, v - first - hair, hatch, count)
     out = []
-    for track in tracks:
-        pieces = _chords(u, v, track)
-        pieces = pieces + np.array([inset, -inset])
+    for track in np.split(np.arange(len(number)), np.flatnonzero(np.diff(number)) + 1):
+        pieces = _joined(start[track], end[track]) + np.array([inset, -inset])
         pieces = pieces[pieces[:, 1] > pieces[:, 0]]
         if len(pieces):
-            out.append(pieces[:, :, None] * along + (track - 1e-7 * hatch) * across)
+            out.append(pieces[:, :, None] * along + (first + number[track[0]] * hatch) * across)
     return out
 
 
-def _chords(u: np.ndarray, v: np.ndarray, track: float) -> np.ndarray:
-    """Return the intervals (k, 2) of u in which the line v = track is inside the elements, joined where they touch."""
-    hit = (v.min(axis=1) < track) & (v.max(axis=1) > track)
-    if not hit.any():
-        return np.zeros((0, 2))
-    u, v = u[hit], v[hit]
-    (u0, u1), (v0, v1) = ((w[:, CORNER_PAIRS[0]], w[:, CORNER_PAIRS[1]]) for w in (u, v))
-    crosses = (v0 - track) * (v1 - track) <= 0
-    share = np.where(crosses, (track - v0) / np.where(v1 == v0, 1.0, v1 - v0), 0.0)
-    at = u0 + share * (u1 - u0)
-    start = np.where(crosses, at, np.inf).min(axis=1)
-    end = np.where(crosses, at, -np.inf).max(axis=1)
-    return _joined(start, end)
+def _chords(u: np.ndarray, v: np.ndarray, hatch: float, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where the lines v = 0, hatch, 2 hatch, ... run inside the elements: number of the line, start and end.
+
+    u, v (e, 8): corners of the elements; the chords are sorted by line.
+    """
+    low = np.clip(np.ceil(v.min(axis=1) / hatch), 0, count).astype(np.int64)
+    high = np.clip(np.floor(v.max(axis=1) / hatch), -1, count - 1).astype(np.int64)
+    times = np.maximum(high - low + 1, 0)
+    element = np.repeat(np.arange(len(u)), times)
+    line = low[element] + np.arange(len(element)) - np.repeat(np.cumsum(times) - times, times)
+    start, end = np.full(len(element), np.inf), np.full(len(element), -np.inf)
+    for a, b in CORNER_PAIRS.T:
+        side_a, side_b = (v[element, corner] - line * hatch for corner in (a, b))
+        crosses = (side_a * side_b <= 0) & (side_a != side_b)
+        share = side_a / np.where(crosses, side_a - side_b, 1.0)
+        at = u[element, a] + share * (u[element, b] - u[element, a])
+        start = np.where(crosses, np.minimum(start, at), start)
+        end = np.where(crosses, np.maximum(end, at), end)
+    order = np.argsort(line, kind="stable")
+    order = order[end[order] > start[order]]
+    return line[order], start[order], end[order]
 
 
 def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
