@@ -15,7 +15,9 @@ from pullback.thermal.mesh import Mesh
 from pullback.thermal.toolpath import Toolpath
 
 # pairs of a piece of path and an element examined at once
-PAIRS = 2_000_000
+PAIRS = 500_000
+# bins at most
+BINS = 20_000_000
 # with no radius given, the beam may pass this many half diagonals of the largest element beside a middle
 REACH = 3.0
 
@@ -203,13 +205,15 @@ class _Search:
         self.origin = np.append(middles[:, :2].min(axis=0), floor.min())
         levels = [-1, 0] if not self.pieces.d[:, 2].any() else [-2, -1, 0, 1]
         self.shifts = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1], levels, indexing="ij"), axis=-1).reshape(-1, 3)
-        bins = self._bin(np.column_stack([middles[:, :2], floor]))
+        points = np.column_stack([middles[:, :2], floor])
+        while np.prod(self._bin(points.max(axis=0)) + 1.0) > BINS:
+            self.width = 1.5 * self.width
+        bins = self._bin(points)
         self.shape = bins.max(axis=0) + 1
-        key = np.atleast_1d(np.ravel_multi_index(tuple(bins.T), self.shape))
+        key = np.ravel_multi_index(tuple(bins.T), self.shape)
         self.order = np.argsort(key, kind="stable")
-        ordered = np.take(key, self.order)
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        self.keys, self.starts = ordered[starts], np.append(starts, len(key))
+        # elements of bin k: order[starts[k] : starts[k + 1]]
+        self.starts = np.append(0, np.cumsum(np.bincount(key, minlength=self.shape.prod())))
 
     def nearest(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how near the beam comes to each element, inf if out of reach, and which pieces reach one."""
@@ -270,17 +274,15 @@ class _Search:
         for shift in self.shifts:
             bins = home + shift
             ok = np.flatnonzero(((bins >= 0) & (bins < self.shape)).all(axis=1))
-            key = np.ravel_multi_index(tuple(bins[ok].T), self.shape)
-            slot = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-            hit = self.keys[slot] == key
-            piece, slot = ok[hit], slot[hit]
-            count = self.starts[slot + 1] - self.starts[slot]
+            key = np.atleast_1d(np.ravel_multi_index(tuple(bins[ok].T), self.shape))
+            count = self.starts[key + 1] - self.starts[key]
+            piece, key, count = ok[count > 0], key[count > 0], count[count > 0]
             total = np.cumsum(count)
             start = 0
             while start < len(piece):
                 done = total[start - 1] if start else 0
                 stop = max(start + 1, int(np.searchsorted(total, done + PAIRS)))
-                yield _expanded(piece[start:stop], self.starts[slot[start:stop]], count[start:stop], self.order)
+                yield _expanded(piece[start:stop], self.starts[key[start:stop]], count[start:stop], self.order)
                 start = stop
 
 
