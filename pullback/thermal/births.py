@@ -317,9 +317,15 @@ def _lit_pieces(path: Toolpath, length: float, height: float) -> _Pieces:
 
 
 def _layer_step(path: Toolpath, bottom: float) -> float:
-    """Return the largest step between the heights of lit moves, counted from the bottom of the build."""
+    """Return the largest step between the heights of lit moves.
+
+    The step from the bottom of the build to the lowest of them counts only if it is like the others, up to twice: a
+    larger one means that path and part are not at the same height.
+    """
     z = np.unique(np.concatenate([path.z[path.lit_rows - 1], path.z[path.lit_rows]]))
-    return float(np.diff(np.append(min(bottom, z[0]), z)).max())
+    largest = np.diff(z).max(initial=0.0)
+    below = z[0] - bottom
+    return float(max(largest, below if largest == 0 or below <= 2 * largest else 0.0))
 
 
 def _half_diagonals(mesh: Mesh, elements: np.ndarray) -> np.ndarray:
