@@ -1,6 +1,8 @@
 """Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
 
+from pullback.thermal import report
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.design import Design, design
 from pullback.thermal.gcode import read_gcode
 from pullback.thermal.hatch import build_layers, layers, rings
 from pullback.thermal.implicit import Implicit
@@ -8,22 +10,29 @@ from pullback.thermal.ledger import EnergyLedger
 from pullback.thermal.material import Material, constant_material, material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.mesh_files import read_births, read_mesh
+from pullback.thermal.power import FreePower, KnotPower, NetworkPower, Power
 from pullback.thermal.process import History, Process
 from pullback.thermal.round_solids import hourglass
 from pullback.thermal.solids import box, box_on_plate, solid
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath, read_toolpath
 from pullback.thermal.voxels import voxelize
+from pullback.thermal.vtk import write_series, write_vtk
 
 __all__ = [
+    "Design",
     "EnergyLedger",
     "FreeFaces",
+    "FreePower",
     "Gaussian",
     "Goldak",
     "History",
     "Implicit",
+    "KnotPower",
     "Material",
     "Mesh",
+    "NetworkPower",
+    "Power",
     "Process",
     "Toolpath",
     "after_support",
@@ -33,6 +42,7 @@ __all__ = [
     "build_layers",
     "check_support",
     "constant_material",
+    "design",
     "faces_over_time",
     "hourglass",
     "layers",
@@ -41,7 +51,10 @@ __all__ = [
     "read_gcode",
     "read_mesh",
     "read_toolpath",
+    "report",
     "rings",
     "solid",
     "voxelize",
+    "write_series",
+    "write_vtk",
 ]
