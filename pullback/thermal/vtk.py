@@ -96,11 +96,10 @@ def _array(name: str, values: np.ndarray, components: int = 1) -> str:
     packed = zlib.compress(raw, 6)
     header = np.array([1, len(raw), 0, len(packed)] if raw else [0, 0, 0], dtype=np.uint64).tobytes()
     text = base64.b64encode(header).decode() + (base64.b64encode(packed).decode() if raw else "")
-    kind = TYPES[values.dtype.str[1:]]
-    return (
-        f'<DataArray type="{kind}" Name="{name}" NumberOfComponents="{components}" format="binary">\n{text}\n'
-        "</DataArray>\n"
-    )
+    form = f'type="{TYPES[values.dtype.str[1:]]}" Name="{name}" format="binary"'
+    if components > 1:
+        form += f' NumberOfComponents="{components}"'
+    return f"<DataArray {form}>\n{text}\n</DataArray>\n"
 
 
 def _byte_order() -> str:
