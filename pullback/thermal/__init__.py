@@ -6,6 +6,17 @@ from pullback.thermal.ledger import EnergyLedger
 from pullback.thermal.material import Material, constant_material, material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.mesh_files import read_births, read_mesh
+from pullback.thermal.objectives import (
+    ParetoPoint,
+    cooling_rate_at_solidification,
+    dominated,
+    heat_treatment_time,
+    history_error,
+    melt_pool_depth,
+    pareto_sweep,
+    spent_energy,
+    weighted_sum,
+)
 from pullback.thermal.process import History, Process
 from pullback.thermal.solids import box, box_on_plate, solid
 from pullback.thermal.source import Gaussian, Goldak
@@ -20,6 +31,7 @@ __all__ = [
     "Implicit",
     "Material",
     "Mesh",
+    "ParetoPoint",
     "Process",
     "Toolpath",
     "after_support",
@@ -28,10 +40,18 @@ __all__ = [
     "box_on_plate",
     "check_support",
     "constant_material",
+    "cooling_rate_at_solidification",
+    "dominated",
     "faces_over_time",
+    "heat_treatment_time",
+    "history_error",
     "material",
+    "melt_pool_depth",
+    "pareto_sweep",
     "read_births",
     "read_mesh",
     "read_toolpath",
     "solid",
+    "spent_energy",
+    "weighted_sum",
 ]
