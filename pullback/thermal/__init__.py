@@ -1,6 +1,8 @@
 """Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
 
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.gcode import read_gcode
+from pullback.thermal.hatch import build_layers, layers, rings
 from pullback.thermal.implicit import Implicit
 from pullback.thermal.ledger import EnergyLedger
 from pullback.thermal.material import Material, constant_material, material
@@ -18,9 +20,11 @@ from pullback.thermal.objectives import (
     weighted_sum,
 )
 from pullback.thermal.process import History, Process
+from pullback.thermal.round_solids import hourglass
 from pullback.thermal.solids import box, box_on_plate, solid
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath, read_toolpath
+from pullback.thermal.voxels import voxelize
 
 __all__ = [
     "EnergyLedger",
@@ -38,6 +42,7 @@ __all__ = [
     "births",
     "box",
     "box_on_plate",
+    "build_layers",
     "check_support",
     "constant_material",
     "cooling_rate_at_solidification",
@@ -45,13 +50,18 @@ __all__ = [
     "faces_over_time",
     "heat_treatment_time",
     "history_error",
+    "hourglass",
+    "layers",
     "material",
     "melt_pool_depth",
     "pareto_sweep",
     "read_births",
+    "read_gcode",
     "read_mesh",
     "read_toolpath",
+    "rings",
     "solid",
     "spent_energy",
+    "voxelize",
     "weighted_sum",
 ]
