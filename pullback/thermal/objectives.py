@@ -18,12 +18,16 @@ from pullback.core.errors import PullbackError, unknown_name
 
 Tensor = torch.Tensor
 
+NOTHING = 1e-9
+"""A drop that is this share of the range from liquidus to solidus is no solidification."""
+
 
 def history_error(temperatures: Tensor, target: Tensor) -> Tensor:
     """Return the mean square [K²] of what a history is off its target, both of the same shape."""
     if temperatures.shape != target.shape:
         raise PullbackError(
-            f"the target has shape {tuple(target.shape)} and the temperatures {tuple(temperatures.shape)}; expected the same"
+            f"the target has shape {tuple(target.shape)} and the temperatures {tuple(temperatures.shape)}; "
+            "expected the same"
         )
     if not temperatures.numel():
         raise PullbackError("no temperatures to compare; give the run probes or snapshots")
@@ -53,7 +57,7 @@ def melt_pool_depth(profile: Tensor, depths: Any, melting: float, signed: bool =
     a kelvin that the hottest point is too cold, or the coldest too hot.
 
     Args:
-        signed: return the depth with that continuation, below 0 and beyond the last depth; its gradient is the exact one.
+        signed: return the depth with that continuation, below 0 and beyond the last depth; its gradient is exact.
     """
     d = torch.as_tensor(np.asarray(depths, dtype=np.float64)).to(profile)
     if d.ndim != 1 or len(d) < 2 or not bool((d[1:] > d[:-1]).all()):
@@ -94,10 +98,6 @@ def cooling_rate_at_solidification(
     return (drop * rate).sum(0) / (drop.sum(0) + NOTHING * (liquidus - solidus))
 
 
-NOTHING = 1e-9
-"""A drop that is this share of the range from liquidus to solidus is no solidification."""
-
-
 def spent_energy(power: Tensor, dt: float, on: Any = None) -> Tensor:
     """Return the energy [J] of a laser power [W] (N,) in steps of dt [s]; on (N,): the steps in which it is lit."""
     _positive("dt", dt)
@@ -113,7 +113,7 @@ def spent_energy(power: Tensor, dt: float, on: Any = None) -> Tensor:
 
 
 def weighted_sum(objectives: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """Return the sum of objectives, each a number, times their weights; an objective without a weight counts nothing."""
+    """Return the sum of objectives, each a number, times their weights; one without a weight does not count."""
     for name in weights:
         if name not in objectives:
             raise unknown_name("objective", name, objectives)
@@ -122,7 +122,8 @@ def weighted_sum(objectives: Mapping[str, Tensor], weights: Mapping[str, float])
     for name in weights:
         if objectives[name].numel() != 1:
             raise PullbackError(
-                f"objective {name!r} has shape {tuple(objectives[name].shape)}; expected one number: take its mean or sum"
+                f"objective {name!r} has shape {tuple(objectives[name].shape)}; expected one number: take its mean, "
+                "or its sum"
             )
     return torch.stack([weight * objectives[name].reshape(()) for name, weight in weights.items()]).sum()
 

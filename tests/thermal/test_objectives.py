@@ -1,5 +1,7 @@
 """Objectives of temperature histories: exact cases, differences, and what they refuse."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -35,7 +37,7 @@ def test_heat_treatment_time_tends_to_the_dwell_time():
     errors = [abs(float(th.heat_treatment_time(T, t, LOW, HIGH, width)) - exact) for width in (20.0, 10.0, 5.0, 2.5)]
     assert errors[-1] < 1e-3 * exact
     # an error of second order in the width
-    assert all(3.0 < a / b < 5.0 for a, b in zip(errors, errors[1:]))
+    assert all(3.0 < a / b < 5.0 for a, b in pairwise(errors))
 
 
 def test_heat_treatment_time_of_a_hold_is_its_length():
