@@ -1,6 +1,7 @@
 """Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
 
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
+from pullback.thermal.design import Design, design
 from pullback.thermal.gcode import read_gcode
 from pullback.thermal.hatch import build_layers, layers, rings
 from pullback.thermal.implicit import Implicit
@@ -19,23 +20,30 @@ from pullback.thermal.objectives import (
     spent_energy,
     weighted_sum,
 )
+from pullback.thermal.power import FreePower, KnotPower, NetworkPower, Power
 from pullback.thermal.process import History, Process
 from pullback.thermal.round_solids import hourglass
 from pullback.thermal.solids import box, box_on_plate, solid
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath, read_toolpath
 from pullback.thermal.voxels import voxelize
+from pullback.thermal.vtk import write_series, write_vtk
 
 __all__ = [
+    "Design",
     "EnergyLedger",
     "FreeFaces",
+    "FreePower",
     "Gaussian",
     "Goldak",
     "History",
     "Implicit",
+    "KnotPower",
     "Material",
     "Mesh",
+    "NetworkPower",
     "ParetoPoint",
+    "Power",
     "Process",
     "Toolpath",
     "after_support",
@@ -46,6 +54,7 @@ __all__ = [
     "check_support",
     "constant_material",
     "cooling_rate_at_solidification",
+    "design",
     "dominated",
     "faces_over_time",
     "heat_treatment_time",
@@ -64,4 +73,6 @@ __all__ = [
     "spent_energy",
     "voxelize",
     "weighted_sum",
+    "write_series",
+    "write_vtk",
 ]
