@@ -62,9 +62,9 @@ class Options:
     """Time after the last layer [s]."""
     knots: float = 2.0
     """Knots of the power in a second."""
-    iterations: int = 25
+    iterations: int = 40
     """Steps of the optimiser (Adam) for each point."""
-    learning_rate: float = 0.1
+    learning_rate: float = 0.15
     """Its learning rate."""
     fresh: bool = False
     """Start over; otherwise a run that was interrupted in the same folder goes on."""
