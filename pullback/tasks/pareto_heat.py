@@ -44,9 +44,9 @@ class Options:
     """Lower temperature of the heat treatment [K]."""
     hot: float = 993.0
     """Upper temperature [K]."""
-    low: float = 200.0
-    """Least power [W]."""
-    high: float = 500.0
+    low: float = 300.0
+    """Least power [W]; with less than this the first layer does not melt."""
+    high: float = 600.0
     """Most power [W]."""
     points: int = 6
     """Points of the front."""

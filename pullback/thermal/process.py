@@ -15,7 +15,7 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.functions import marched
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
-from pullback.thermal.geometry import PARTNERS, conductances, distinct_shapes, fastest_rates, in_chunks
+from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
 from pullback.thermal.growth import birth_steps, grow
 from pullback.thermal.implicit import Implicit
 from pullback.thermal.laser import Laser
@@ -145,7 +145,7 @@ class Process:
             nodes = growth.rank[mesh.node_set(name)]
             held[nodes], held_temperature[nodes] = 1, temperature
         floats = {
-            "conductances": G[:, PARTNERS[:, 0], PARTNERS[:, 1]],
+            "conductances": G[:, PAIRS[:, 0], PAIRS[:, 1]],
             "volume": growth.volume,
             "area": growth.area,
             "held_temperature": held_temperature,
@@ -181,6 +181,16 @@ class Process:
     def stable_dt(self) -> float:
         """Return the largest step [s] that is stable with the process's own numbers."""
         return self._stable(self._numbers({}))[0]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Return where the beam is in each step, (N, 3) [m]."""
+        return np.zeros((self.steps, 3)) if self.laser is None else self.laser.positions
+
+    @property
+    def on(self) -> np.ndarray:
+        """Return whether the beam is lit in each step, (N,)."""
+        return np.zeros(self.steps, dtype=bool) if self.laser is None else self.laser.on
 
     def probes(self, points: Any = None, nodes: Any = None, reach: float = 0.0) -> Probes:
         """Return probes at points (p, 3) [m] inside the mesh, at nodes (p,) of it, or at points that move.
