@@ -182,7 +182,7 @@ def pattern(steps: int, waves: int, seed: int) -> Tensor:
 def write(found: Recovered, options: Options, step: int, console: Console) -> None:
     """Print once more with the power found, and write the numbers, the pictures and the temperatures."""
     process, result, out = found.process, found.result, options.out
-    nodes = chosen_nodes(process, 4)
+    nodes, born = chosen_nodes(process, 4)
     names = [f"z = {z * 1e3:.0f} mm" for z in process.mesh.nodes[nodes, 2]]
     shots = range(0, process.steps + 1, step)
     probes = process.probes(nodes=nodes)
@@ -212,7 +212,7 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
             bounds=(0.0, FULL_POWER),
         ),
         "temperature at chosen points": report.plot_histories(
-            out / "histories.png", times, got.probes, names, target=wanted.probes, start=begun.probes
+            out / "histories.png", times, got.probes, names, target=wanted.probes, start=begun.probes, born=born
         ),
         "loss": report.plot_loss(
             out / "loss.png", result.losses, bar=result.losses[0] / REDUCTION, bar_name=f"{REDUCTION:g} times smaller"
