@@ -18,7 +18,7 @@ from rich.console import Console
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
 from pullback.tasks._device import find_device
-from pullback.tasks._printing import chosen_nodes, lit_steps, print_numbers, settings_of
+from pullback.tasks._printing import chosen_nodes, print_numbers, settings_of
 from pullback.thermal import report
 
 Tensor = torch.Tensor
@@ -87,7 +87,7 @@ class Recovered:
     @property
     def power_error(self) -> float:
         """Root mean square error of the power [W] where the beam is lit."""
-        lit = torch.as_tensor(lit_steps(self.process))
+        lit = torch.as_tensor(self.process.on)
         return (self.power - self.hidden)[lit].square().mean().sqrt().item()
 
 
@@ -200,7 +200,7 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
         "seconds an iteration": result.seconds / len(result.losses),
     }
     print_numbers("the hidden power", numbers, console)
-    times, on = process.times, lit_steps(process)
+    times, on = process.times, process.on
     pictures = {
         "power": report.plot_power(
             out / "power.png",
