@@ -143,37 +143,44 @@ def pareto_sweep(
     weights: Sequence[Mapping[str, float]],
     minimise: Callable[[Callable[[Any], Tensor], Any], Any],
     start: Any,
+    compare: Sequence[str] | None = None,
 ) -> list[ParetoPoint]:
     """Minimise weighted sums of objectives one after the other, each from where the one before ended.
 
     Weighted sums find the parts of a front that bulge towards the better; where it bulges the other way they jump
-    across. For a point in such a gap make an objective of the distance to a value of one of them.
+    across. For points in such a gap add objectives that are zero from a value on, one a point, say the square of what
+    is missing to a time, and weigh one of them at a time.
 
     Args:
         objectives: design -> {name: number to be small}.
         weights: one choice of {name: weight} for each point of the front, neighbours next to each other.
-        minimise: (design -> loss, start) -> best design.
+        minimise: (design -> loss, start) -> best design, or None to end the sweep here.
         start: the first design.
+        compare: the objectives that make a point better or worse than another; none: all.
     """
     if not len(weights):
         raise PullbackError("no weights; a front needs at least one choice of them")
     found: list[ParetoPoint] = []
     design = start
     for choice in weights:
-        design = minimise(lambda x, choice=choice: weighted_sum(objectives(x), choice), design)
+        better = minimise(lambda x, choice=choice: weighted_sum(objectives(x), choice), design)
+        if better is None:
+            break
+        design = better
         with torch.no_grad():
             values = {name: float(value) for name, value in objectives(design).items()}
         found.append(ParetoPoint(dict(choice), design, values))
-    worse = dominated([point.objectives for point in found])
+    names = list(found[0].objectives if compare is None else compare) if found else []
+    worse = dominated([{name: point.objectives[name] for name in names} for point in found])
     return [ParetoPoint(p.weights, p.design, p.objectives, bool(w)) for p, w in zip(found, worse)]
 
 
 def dominated(points: Sequence[Mapping[str, float]]) -> np.ndarray:
     """Tell (n,) which points another one is nowhere worse than and somewhere better."""
-    values = np.array([list(point.values()) for point in points])
-    no_worse = (values[None] <= values[:, None]).all(2)
-    better = (values[None] < values[:, None]).any(2)
-    return (no_worse & better).any(1)
+    values = np.array([list(point.values()) for point in points]).reshape(len(points), -1)
+    no_worse = np.all(values[None] <= values[:, None], axis=2)
+    better = np.any(values[None] < values[:, None], axis=2)
+    return np.asarray(np.any(no_worse & better, axis=-1))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def _local(corners: np.ndarray, points: np.ndarray) -> np.ndarray:
         gap = np.einsum("ec,eck->ek", trilinear(local), corners) - points
         step = np.linalg.solve(J, gap[:, :, None])[:, :, 0]
         local = np.clip(local - step, -3.0, 3.0)
-        if np.abs(step).max(initial=0.0) < 1e-14:
+        if np.abs(step).max(initial=0.0) < 1e-11:
             break
     return local
 
