@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pullback.thermal.process import Process
@@ -20,23 +21,21 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value) for name, value in options.items() if name not in NOT_THE_LOSS}
 
 
-def chosen_nodes(process: Process, count: int) -> np.ndarray:
-    """Return nodes of the build to watch, (count,): from the first born to the last, evenly in time."""
+def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes of the build to watch, (count,): from the first born to the last, evenly; and when they are born."""
     printed = process.mesh.element_set("build")
     order = printed[np.argsort(process.births[printed], kind="stable")]
     place = np.round(np.linspace(0.05, 1.0, count) * (len(order) - 1)).astype(np.int64)
-    # the last corner of an element is at its top
-    return process.mesh.elements[order[place], 6]
-
-
-def lit_steps(process: Process) -> np.ndarray:
-    """Return in which steps the beam is lit, (steps,)."""
-    return np.zeros(process.steps, dtype=bool) if process.laser is None else process.laser.on
+    # corner 6 of an element is at its top
+    nodes = process.mesh.elements[order[place], 6]
+    born = np.full(len(process.mesh.nodes), np.inf)
+    np.minimum.at(born, process.mesh.elements, process.births[:, None])
+    return nodes, born[nodes]
 
 
 def print_numbers(title: str, numbers: Mapping[str, Any], console: Console) -> None:
     """Print a table of names and values."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in numbers.items():
-        table.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
+        table.add_row(escape(name), escape(f"{value:.5g}" if isinstance(value, float) else str(value)))
     console.print(table)

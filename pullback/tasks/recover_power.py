@@ -18,7 +18,7 @@ from rich.console import Console
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
 from pullback.tasks._device import find_device
-from pullback.tasks._printing import chosen_nodes, lit_steps, print_numbers, settings_of
+from pullback.tasks._printing import chosen_nodes, print_numbers, settings_of
 from pullback.thermal import report
 
 Tensor = torch.Tensor
@@ -87,7 +87,7 @@ class Recovered:
     @property
     def power_error(self) -> float:
         """Root mean square error of the power [W] where the beam is lit."""
-        lit = torch.as_tensor(lit_steps(self.process))
+        lit = torch.as_tensor(self.process.on)
         return (self.power - self.hidden)[lit].square().mean().sqrt().item()
 
 
@@ -182,7 +182,7 @@ def pattern(steps: int, waves: int, seed: int) -> Tensor:
 def write(found: Recovered, options: Options, step: int, console: Console) -> None:
     """Print once more with the power found, and write the numbers, the pictures and the temperatures."""
     process, result, out = found.process, found.result, options.out
-    nodes = chosen_nodes(process, 4)
+    nodes, born = chosen_nodes(process, 4)
     names = [f"z = {z * 1e3:.0f} mm" for z in process.mesh.nodes[nodes, 2]]
     shots = range(0, process.steps + 1, step)
     probes = process.probes(nodes=nodes)
@@ -200,7 +200,7 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
         "seconds an iteration": result.seconds / len(result.losses),
     }
     print_numbers("the hidden power", numbers, console)
-    times, on = process.times, lit_steps(process)
+    times, on = process.times, process.on
     pictures = {
         "power": report.plot_power(
             out / "power.png",
@@ -212,7 +212,7 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
             bounds=(0.0, FULL_POWER),
         ),
         "temperature at chosen points": report.plot_histories(
-            out / "histories.png", times, got.probes, names, target=wanted.probes, start=begun.probes
+            out / "histories.png", times, got.probes, names, target=wanted.probes, start=begun.probes, born=born
         ),
         "loss": report.plot_loss(
             out / "loss.png", result.losses, bar=result.losses[0] / REDUCTION, bar_name=f"{REDUCTION:g} times smaller"

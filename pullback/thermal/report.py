@@ -58,15 +58,23 @@ def plot_histories(
     *,
     target: Any = None,
     start: Any = None,
+    born: Any = None,
     levels: Mapping[str, float] | None = None,
     band: tuple[float, float] | None = None,
     title: str = "temperature at chosen points",
 ) -> Path:
     """Draw temperatures (N + 1, p) [K] over times (N + 1,) [s]; target, start: (N + 1, p) to compare with.
 
-    levels: name -> temperature [K] of a dotted line; band: two temperatures to shade between.
+    born: (p,) times [s] before which nothing is drawn; levels: name -> temperature [K] of a dotted line; band: two
+    temperatures to shade between.
     """
-    t, found = as_array(times), as_array(temperatures)
+    t = as_array(times)
+    there = np.ones((len(t), len(names)), dtype=bool) if born is None else t[:, None] >= as_array(born)
+
+    def seen(values: Any) -> np.ndarray:
+        return np.where(there, as_array(values), np.nan)
+
+    found = seen(temperatures)
     figure, axes = _axes(title, "time [s]", "temperature [K]")
     if band is not None:
         axes.axhspan(*band, color="gold", alpha=0.25, linewidth=0.0)
@@ -74,10 +82,10 @@ def plot_histories(
         color = COLORS[k % len(COLORS)]
         axes.plot(t, found[:, k], color=color, linewidth=1.2, label=name)
         if target is not None:
-            axes.plot(t, as_array(target)[:, k], color=TARGET, linestyle="--", linewidth=0.8, label=_once(k, "target"))
+            axes.plot(t, seen(target)[:, k], color=TARGET, linestyle="--", linewidth=0.8, label=_once(k, "target"))
         if start is not None:
             label = _once(k, "at the start")
-            axes.plot(t, as_array(start)[:, k], color=color, alpha=0.35, linestyle=":", linewidth=1.0, label=label)
+            axes.plot(t, seen(start)[:, k], color=color, alpha=0.35, linestyle=":", linewidth=1.0, label=label)
     for name, level in (levels or {}).items():
         axes.axhline(level, color="gray", linestyle=":", linewidth=1.0)
         axes.annotate(name, (t[-1], level), ha="right", va="bottom", fontsize=8, color="gray")
