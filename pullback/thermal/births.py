@@ -15,8 +15,10 @@ from pullback.thermal.mesh import Mesh
 from pullback.thermal.toolpath import Toolpath
 
 # pairs of a piece of path and an element examined at once
-PAIRS = 2_000_000
-# with no radius given, the beam may pass this many half diagonals of an element beside its middle
+PAIRS = 500_000
+# bins at most
+BINS = 20_000_000
+# with no radius given, the beam may pass this many half diagonals of the largest element beside a middle
 REACH = 3.0
 
 
@@ -57,7 +59,7 @@ def births(
 
     Args:
         radius: how near the beam must pass the middle of an element, seen from above [m]. None: the smallest radius
-            that reaches every element, at most three half diagonals of an element.
+            that reaches every element, at least the median half diagonal of elements and at most three of the largest.
         build: the set of elements that are printed.
         layer: how far above the middle of an element the beam may be [m]. None: the largest step between heights at
             which the path is lit, or the height of the element where that is more.
@@ -65,8 +67,8 @@ def births(
             nearest within the layer; "never": +inf.
         outside: what to do where the lit beam is farther from every element than the radius, and than three half
             diagonals of an element: "error" or "ignore".
-        unsupported: what to do with an element that has no neighbour when it is born: "error"; "wait": it is born with
-            the first neighbour that has one; "ignore".
+        unsupported: what to do with an element that shares no node with what is there when it is born: "error"; "wait":
+            it is born when it does (`after_support`); "ignore".
     """
     _check_choice("unreached", unreached, ("error", "nearest", "never"))
     _check_choice("outside", outside, ("error", "ignore"))
@@ -82,31 +84,27 @@ def births(
     # the slack keeps beams that run exactly at the edge of the window in it
     floor, ceiling = middle - 1e-6 * window, middle + window * (1 - 1e-6)
     half_diagonal = _half_diagonals(mesh, printed)
-    reach = REACH * half_diagonal if radius is None else np.full(len(printed), float(radius))
-    if not (np.isfinite(reach).all() and (reach > 0).all()):
+    if radius is not None and not (np.isfinite(radius) and radius > 0):
         raise PullbackError(f"radius = {radius}; expected a positive length in metres")
 
-    widest = max(reach.max(), REACH * half_diagonal.max())
-    pieces = _lit_pieces(path, lit, widest)
-    search = _Search(middles, floor, ceiling, widest)
-    nearest, nearest_time, touched = search.nearest(pieces)
-    if outside == "error":
-        _check_inside(path, pieces, touched, widest)
-    if radius is None:
-        missed = nearest > reach
-        taken = nearest[~missed].max(initial=0.0)
-    else:
-        missed = nearest > radius
-        taken = float(radius)
-    if missed.any() and unreached == "error":
-        raise _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radius)
-
-    first = search.first(pieces, taken * (1 + 1e-9))
-    if unreached == "nearest":
-        lost = np.flatnonzero(missed & ~np.isfinite(nearest))
-        for index in lost:
-            nearest_time[index] = _nearest_time(path, lit, middles[index], floor[index], ceiling[index], printed[index])
-        first[missed] = nearest_time[missed]
+    taken = float(np.median(half_diagonal)) if radius is None else float(radius)
+    first, touched = _Search(path, middles, floor, ceiling, taken * (1 + 1e-9)).first()
+    if np.isinf(first).any() or not touched.all():
+        # look farther: the path may be outside, elements beside it, or the radius is ours to choose
+        widest = max(taken, REACH * half_diagonal.max())
+        search = _Search(path, middles, floor, ceiling, widest)
+        nearest, touched = search.nearest()
+        if outside == "error":
+            _check_inside(search.pieces, touched, widest)
+        missed = nearest > (widest if radius is None else taken)
+        if missed.any() and unreached == "error":
+            raise _unreached_error(path, printed, missed, middles, floor, ceiling, radius)
+        if radius is None and np.isinf(first).any():
+            taken = max(taken, nearest[~missed].max(initial=0.0))
+            first, _ = _Search(path, middles, floor, ceiling, taken * (1 + 1e-9)).first()
+        # rounding may lose a pass exactly at the radius
+        for index in np.flatnonzero(np.isinf(first) & (~missed | (unreached == "nearest"))):
+            first[index] = _nearest_time(path, lit, middles[index], floor[index], ceiling[index], printed[index])
     out = np.full(len(mesh.elements), -np.inf)
     out[printed] = first
     if unsupported == "error":
@@ -115,56 +113,53 @@ def births(
 
 
 def check_support(mesh: Mesh, births: np.ndarray) -> None:
-    """Raise an error that names the first element born in thin air: no face neighbour is there at its birth.
+    """Raise an error that names the first element born in thin air: it shares no node with what is there.
 
-    Elements born at one time hold each other if one of them has an older neighbour. Where nothing is there from the
+    Elements born at one time hold each other if one of them has older ones beside it. Where nothing is there from the
     start, the elements born first need no support.
     """
     births = checked_births(mesh, births)
-    bad = np.flatnonzero(~_held(mesh, births) & np.isfinite(births))
-    if len(bad):
-        first = bad[births[bad].argmin()]
-        x, y, z = mesh.centers[first] * 1e3
-        more = f"; {len(bad)} such elements in all" if len(bad) > 1 else ""
-        raise PullbackError(
-            f"element {first} at ({x:.4g}, {y:.4g}, {z:.4g}) mm is born at {births[first]:.6g} s before its support: none "
-            f"of its neighbours is there{more}. Check the order of the path, or let such elements wait (unsupported='wait', after_support)"
-        )
+    delayed = after_support(mesh, births)
+    late = np.flatnonzero(delayed > births)
+    if not len(late):
+        return
+    first = late[births[late].argmin()]
+    x, y, z = mesh.centers[first] * 1e3
+    more = f"; {len(late)} such elements" if len(late) > 1 else ""
+    raise PullbackError(
+        f"element {first} at ({x:.4g}, {y:.4g}, {z:.4g}) mm is born at {births[first]:.6g} s before its support: it "
+        f"shares no node with what is there{more}. Check the order of the path, let them wait for their support "
+        "(unsupported='wait'; after_support), or pass unsupported='ignore'"
+    )
 
 
 def after_support(mesh: Mesh, births: np.ndarray) -> np.ndarray:
-    """Return births in which elements in thin air wait until a neighbour is there; what never has one stays as it is."""
-    births = checked_births(mesh, births).copy()
-    a, b = mesh.neighbours.T
-    while True:
-        held = _held(mesh, births)
-        # the held elements do not move; the others are born with their first held neighbour
-        next_birth = np.full(len(births), np.inf)
-        for one, two in ((a, b), (b, a)):
-            ready = held[two] & ~held[one]
-            np.minimum.at(next_birth, one[ready], births[two[ready]])
-        later = np.flatnonzero(np.isfinite(next_birth) & np.isfinite(births) & ~held)
-        if not len(later):
-            return births
-        births[later] = next_birth[later]
+    """Return births delayed until each element hangs together, through others, with what is there from the start.
 
-
-def _held(mesh: Mesh, births: np.ndarray) -> np.ndarray:
-    """Return which elements have support when they are born, (elements,) booleans."""
-    held = births <= births.min()
-    a, b = mesh.neighbours.T
-    # older neighbours
-    held[a[births[b] < births[a]]] = True
-    held[b[births[a] < births[b]]] = True
-    # elements born together hold each other
-    tied = births[a] == births[b]
-    a, b = a[tied], b[tied]
-    while True:
-        spread = held[a] != held[b]
-        if not spread.any():
-            return held
-        held[a[spread]] = True
-        held[b[spread]] = True
+    The new birth of an element is the later of its own and of the first new birth among those it shares a node with;
+    +inf for what never gets support.
+    """
+    births = checked_births(mesh, births)
+    node_birth = np.full(len(mesh.nodes), np.inf)
+    np.minimum.at(node_birth, mesh.elements.ravel(), np.repeat(births, 8))
+    start = births.min()
+    # where each has an older one beside it, following those leads to the start
+    if ((node_birth[mesh.elements].min(axis=1) < births) | (births <= start)).all():
+        return births.copy()
+    node_birth[:] = np.inf
+    delayed = np.where(births <= start, births, np.inf)
+    changed = np.flatnonzero(delayed < np.inf)
+    waiting = np.flatnonzero((delayed > births) & (births < np.inf))
+    order = waiting[np.argsort(births[waiting], kind="stable")]
+    while len(changed):
+        np.minimum.at(node_birth, mesh.elements[changed].ravel(), np.repeat(delayed[changed], 8))
+        offer = np.maximum(births[order], node_birth[mesh.elements[order]].min(axis=1))
+        better = offer < delayed[order]
+        changed = order[better]
+        delayed[changed] = offer[better]
+        # what is born when it should be stays so
+        order = order[delayed[order] > births[order]]
+    return delayed
 
 
 def checked_births(mesh: Mesh, births: np.ndarray) -> np.ndarray:
@@ -196,59 +191,62 @@ def faces_over_time(mesh: Mesh, births: np.ndarray) -> FreeFaces:
 
 
 class _Search:
-    """Finds the elements near pieces of a path by bins: columns of width `reach`, divided by height."""
+    """Finds the lit pieces of a path within reach of the middles of elements, by bins."""
 
-    def __init__(self, middles: np.ndarray, floor: np.ndarray, ceiling: np.ndarray, reach: float) -> None:
+    def __init__(
+        self, path: Toolpath, middles: np.ndarray, floor: np.ndarray, ceiling: np.ndarray, reach: float
+    ) -> None:
         self.middles, self.floor, self.ceiling, self.reach = middles, floor, ceiling, reach
-        # a bin is at least as wide as the reach and as high as the highest window, so that neighbours are enough
-        self.width = np.array([reach, reach, (ceiling - floor).max()])
+        window = (ceiling - floor).max()
+        self.pieces = _lit_pieces(path, reach, window)
+        # from the middle of a piece to an element in reach of it is less than a bin, seen from above;
+        # the element's floor is at most one and a half windows lower and half a window higher
+        self.width = np.array([1.5 * reach, 1.5 * reach, window])
         self.origin = np.append(middles[:, :2].min(axis=0), floor.min())
-        bins = self._bin(np.column_stack([middles[:, :2], floor]))
+        levels = [-1, 0] if not self.pieces.d[:, 2].any() else [-2, -1, 0, 1]
+        self.shifts = np.stack(np.meshgrid([-1, 0, 1], [-1, 0, 1], levels, indexing="ij"), axis=-1).reshape(-1, 3)
+        points = np.column_stack([middles[:, :2], floor])
+        while np.prod(self._bin(points.max(axis=0)) + 1.0) > BINS:
+            self.width = 1.5 * self.width
+        bins = self._bin(points)
         self.shape = bins.max(axis=0) + 1
-        key = np.ravel_multi_index(bins.T, self.shape)
+        key = np.ravel_multi_index(tuple(bins.T), self.shape)
         self.order = np.argsort(key, kind="stable")
-        self.keys, self.starts = np.unique(key[self.order], return_index=True)
-        self.starts = np.append(self.starts, len(key))
+        # elements of bin k: order[starts[k] : starts[k + 1]]
+        self.starts = np.append(0, np.cumsum(np.bincount(key, minlength=self.shape.prod())))
 
-    def nearest(self, pieces: _Pieces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return distance and time of the nearest pass of each element (inf if out of reach), and the pieces in reach."""
+    def nearest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return how near the beam comes to each element, inf if out of reach, and which pieces reach one."""
+        pieces = self.pieces
         distance = np.full(len(self.middles), np.inf)
-        time = np.full(len(self.middles), np.inf)
         touched = np.zeros(len(pieces.t), dtype=bool)
-        for piece, element in self._pairs(pieces):
-            s0, s1 = self._in_window(pieces, piece, element)
+        for piece, element in self._pairs():
+            s0, s1 = self._in_window(piece, element)
             ok = s0 <= s1
             piece, element, s0, s1 = piece[ok], element[ok], s0[ok], s1[ok]
             offset = self.middles[element, :2] - pieces.a[piece, :2]
             d = pieces.d[piece, :2]
             dd = np.einsum("pk,pk->p", d, d)
-            s = np.einsum("pk,pk->p", offset, d) / np.where(dd > 0, dd, 1.0)
-            s = np.clip(s, s0, s1)
+            s = np.clip(np.einsum("pk,pk->p", offset, d) / np.where(dd > 0, dd, 1.0), s0, s1)
             gap = np.linalg.norm(offset - s[:, None] * d, axis=1)
             ok = gap <= self.reach
-            piece, element, gap = piece[ok], element[ok], gap[ok]
-            when = pieces.t[piece] + s[ok] * pieces.dt[piece]
-            touched[piece] = True
-            # nearest first, then earliest: the first entry of each element is kept
-            order = np.lexsort((when, gap, element))
-            element, gap, when = element[order], gap[order], when[order]
-            new = np.append(True, element[1:] != element[:-1]) if len(element) else np.zeros(0, dtype=bool)
-            element, gap, when = element[new], gap[new], when[new]
-            better = gap < distance[element]
-            distance[element[better]], time[element[better]] = gap[better], when[better]
-        return distance, time, touched
+            touched[piece[ok]] = True
+            np.minimum.at(distance, element[ok], gap[ok])
+        return distance, touched
 
-    def first(self, pieces: _Pieces, radius: float) -> np.ndarray:
-        """Return the first time each element is within the radius of the beam, inf if never."""
+    def first(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first time each element is within reach of the beam, inf if never, and which pieces reach one."""
+        pieces = self.pieces
+        touched = np.zeros(len(pieces.t), dtype=bool)
         time = np.full(len(self.middles), np.inf)
-        for piece, element in self._pairs(pieces):
-            s0, s1 = self._in_window(pieces, piece, element)
+        for piece, element in self._pairs():
+            s0, s1 = self._in_window(piece, element)
             offset = self.middles[element, :2] - pieces.a[piece, :2]
             d = pieces.d[piece, :2]
             # |offset − s d|² = radius²
             dd = np.einsum("pk,pk->p", d, d)
             od = np.einsum("pk,pk->p", offset, d)
-            room = radius**2 - np.einsum("pk,pk->p", offset, offset)
+            room = self.reach**2 - np.einsum("pk,pk->p", offset, offset)
             still = dd == 0
             root = od**2 + dd * room
             meets = np.where(still, room >= 0, root >= 0)
@@ -258,34 +256,33 @@ class _Search:
             leave = np.minimum(s1, np.where(still, 1.0, (od + root) / safe))
             ok = meets & (enter <= leave)
             piece, element = piece[ok], element[ok]
+            touched[piece] = True
             np.minimum.at(time, element, pieces.t[piece] + enter[ok] * pieces.dt[piece])
-        return time
+        return time, touched
 
     def _bin(self, points: np.ndarray) -> np.ndarray:
         return np.floor((points - self.origin) / self.width).astype(np.int64)
 
-    def _in_window(self, pieces: _Pieces, piece: np.ndarray, element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _in_window(self, piece: np.ndarray, element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the part [s0, s1] of each piece that runs in the window of heights of the element."""
+        pieces = self.pieces
         return _window(pieces.a[piece, 2], pieces.d[piece, 2], self.floor[element], self.ceiling[element])
 
-    def _pairs(self, pieces: _Pieces):
+    def _pairs(self):
         """Yield arrays of pieces and of the elements in their own and the neighbouring bins."""
-        middle = pieces.a + 0.5 * pieces.d
-        home = self._bin(middle)
-        for shift in np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3):
+        home = self._bin(self.pieces.a + 0.5 * self.pieces.d)
+        for shift in self.shifts:
             bins = home + shift
             ok = np.flatnonzero(((bins >= 0) & (bins < self.shape)).all(axis=1))
-            key = np.ravel_multi_index(bins[ok].T, self.shape)
-            slot = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-            hit = self.keys[slot] == key
-            piece, slot = ok[hit], slot[hit]
-            count = self.starts[slot + 1] - self.starts[slot]
+            key = np.atleast_1d(np.ravel_multi_index(tuple(bins[ok].T), self.shape))
+            count = self.starts[key + 1] - self.starts[key]
+            piece, key, count = ok[count > 0], key[count > 0], count[count > 0]
             total = np.cumsum(count)
             start = 0
             while start < len(piece):
                 done = total[start - 1] if start else 0
                 stop = max(start + 1, int(np.searchsorted(total, done + PAIRS)))
-                yield _expanded(piece[start:stop], self.starts[slot[start:stop]], count[start:stop], self.order)
+                yield _expanded(piece[start:stop], self.starts[key[start:stop]], count[start:stop], self.order)
                 start = stop
 
 
@@ -306,10 +303,12 @@ def _window(z: np.ndarray, dz: np.ndarray, floor: np.ndarray, ceiling: np.ndarra
     return s0, s1
 
 
-def _lit_pieces(path: Toolpath, lit: np.ndarray, length: float) -> _Pieces:
-    """Return the lit moves, cut into pieces no longer than `length`."""
+def _lit_pieces(path: Toolpath, length: float, height: float) -> _Pieces:
+    """Return the lit moves, cut into pieces no longer than `length` and no higher than `height`."""
+    lit = path.lit_rows
     a, b = path.points[lit - 1], path.points[lit]
-    count = np.maximum(1, np.ceil(np.linalg.norm(b - a, axis=1) / length)).astype(np.int64)
+    cuts = np.maximum(np.linalg.norm(b - a, axis=1) / length, np.abs(b - a)[:, 2] / height)
+    count = np.maximum(1, np.ceil(cuts)).astype(np.int64)
     move = np.repeat(np.arange(len(lit)), count)
     part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     d = (b - a)[move] / count[move, None]
@@ -318,9 +317,15 @@ def _lit_pieces(path: Toolpath, lit: np.ndarray, length: float) -> _Pieces:
 
 
 def _layer_step(path: Toolpath, bottom: float) -> float:
-    """Return the largest step between the heights of lit moves, counted from the bottom of the build."""
+    """Return the largest step between the heights of lit moves.
+
+    The step from the bottom of the build to the lowest of them counts only if it is like the others, up to twice: a
+    larger one means that path and part are not at the same height.
+    """
     z = np.unique(np.concatenate([path.z[path.lit_rows - 1], path.z[path.lit_rows]]))
-    return float(np.diff(np.append(min(bottom, z[0]), z)).max())
+    largest = np.diff(z).max(initial=0.0)
+    below = z[0] - bottom
+    return float(max(largest, below if largest == 0 or below <= 2 * largest else 0.0))
 
 
 def _half_diagonals(mesh: Mesh, elements: np.ndarray) -> np.ndarray:
@@ -334,7 +339,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise PullbackError(f"{name}={value!r}; choose from {', '.join(map(repr, choices))}")
 
 
-def _check_inside(path: Toolpath, pieces: _Pieces, touched: np.ndarray, reach: float) -> None:
+def _check_inside(pieces: _Pieces, touched: np.ndarray, reach: float) -> None:
     """Raise an error that names the first row on whose move the lit beam is near no element of the build."""
     bad = np.flatnonzero(~touched)
     if not len(bad):
@@ -343,14 +348,14 @@ def _check_inside(path: Toolpath, pieces: _Pieces, touched: np.ndarray, reach: f
     x, y, z = (pieces.a[bad[0]] + 0.5 * pieces.d[bad[0]]) * 1e3
     rows = len(np.unique(pieces.row[bad]))
     raise PullbackError(
-        f"the toolpath leaves the part: on the way to row {row} the lit beam is at ({x:.4g}, {y:.4g}, {z:.4g}) mm, more "
-        f"than {reach * 1e3:.4g} mm from every element of its layer ({rows} such rows). Check unit and origin of both, "
-        "or pass outside='ignore'"
+        f"the toolpath leaves the part: on the way to row {row} the lit beam is at ({x:.4g}, {y:.4g}, {z:.4g}) mm, "
+        f"more than {reach * 1e3:.4g} mm from every element of its layer ({rows} such rows). Check unit and origin of "
+        "both, or pass outside='ignore'"
     )
 
 
-def _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radius) -> PullbackError:
-    """Return the error that says how many elements the beam misses, which, and what radius would reach the first ones."""
+def _unreached_error(path, printed, missed, middles, floor, ceiling, radius) -> PullbackError:
+    """Return the error that says how many elements the beam misses, which, and what radius would reach them."""
     index = np.flatnonzero(missed)
     some = ", ".join(str(printed[k]) for k in index[:5]) + (", ..." if len(index) > 5 else "")
     x, y, z = middles[index[0]] * 1e3
@@ -363,7 +368,7 @@ def _unreached_error(mesh, path, printed, missed, middles, floor, ceiling, radiu
         hint = "the beam is never lit at the height of some of them: z is the top of the layer it makes"
     within = "three half diagonals" if radius is None else f"{radius * 1e3:.4g} mm"
     return PullbackError(
-        f"{len(index)} of {len(printed)} elements are never reached by the lit beam within {within}: elements {some}; the "
+        f"{len(index)} of {len(printed)} elements are never reached by the lit beam within {within}: {some}; the "
         f"first at ({x:.4g}, {y:.4g}, {z:.4g}) mm. {hint[0].upper() + hint[1:]}; or pass unreached='nearest' or 'never'"
     )
 

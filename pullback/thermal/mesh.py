@@ -63,8 +63,8 @@ class Mesh:
         for name, count, what in (("element_sets", len(elements), "elements"), ("node_sets", len(nodes), "nodes")):
             sets = {key: _checked_set(key, value, count, what) for key, value in dict(getattr(self, name)).items()}
             object.__setattr__(self, name, sets)
-        _check_used(nodes, elements)
         _check_repeats(elements)
+        _check_used(nodes, elements)
         _check_duplicates(nodes, elements)
         _frozen(self, "volumes", _checked_volumes(nodes, elements))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from pullback.core.errors import PullbackError
 from pullback.thermal.mesh import Mesh, compacted
-from pullback.thermal.toolpath import open_text
+from pullback.thermal.toolpath import is_number, open_text
 
 KEYWORD_FILES = (".k", ".key", ".dyn")
 Block = list[tuple[int, str]]
@@ -172,17 +173,10 @@ def _words(text: str, widths: tuple[int, ...]) -> list[str]:
     if "," in text:
         return [word.strip() for word in text.split(",")]
     words = text.split()
-    if (
-        all(len(word) <= max(widths) for word in words)
-        and len(text.rstrip()) <= sum(widths)
-        and len(words) < len(widths)
-    ):
+    touching = [word for word in words if len(word) > max(widths)]
+    if touching and (len(words) < len(widths) or not all(map(is_number, touching))):
         edges = np.concatenate([[0], np.cumsum(widths)])
-        fixed = [text[a:b].strip() for a, b in zip(edges[:-1], edges[1:])]
-        while fixed and not fixed[-1]:
-            fixed.pop()
-        if len(fixed) > len(words) and all(fixed):
-            return fixed
+        return [text[a:b].strip() for a, b in pairwise(edges)]
     return words
 
 

@@ -17,10 +17,10 @@ def box(size: Triple, cell: float | Triple, origin: Triple = (0.0, 0.0, 0.0)) ->
 
     size, cell [m] along x, y, z, the cell adjusted to divide the size; origin: its lowest corner [m].
     """
-    size, cell = _positive(size, "size"), _positive(cell, "cell")
-    lines = [start + _even(length, step) for start, length, step in zip(origin, size, cell)]
-    keep = np.ones([len(line) - 1 for line in lines], dtype=bool)
-    return grid_mesh(*lines, keep, build=np.zeros_like(keep))
+    steps = zip(origin, positive_lengths(size, "size"), positive_lengths(cell, "cell"))
+    x, y, z = (start + even_lines(length, step) for start, length, step in steps)
+    keep = np.ones((len(x) - 1, len(y) - 1, len(z) - 1), dtype=bool)
+    return grid_mesh(x, y, z, keep, build=np.zeros_like(keep))
 
 
 def box_on_plate(
@@ -39,7 +39,6 @@ def box_on_plate(
         plate_cell: longest edges in the plate away from the box [m]; none: four times the cell.
         growth: ratio of neighbouring edges in the plate, from the box outwards.
     """
-    size = _positive(size, "size")
     return solid(lambda points: np.ones(len(points), dtype=bool), size, cell, plate, plate_cell, growth)
 
 
@@ -61,8 +60,8 @@ def solid(
         plate_cell: longest edges in the plate away from the solid [m]; none: four times the cell.
         growth: ratio of neighbouring edges in the plate, from the solid outwards.
     """
-    size, cell = _positive(size, "size"), _positive(cell, "cell")
-    x, y, z = (_even(length, step) for length, step in zip(size, cell))
+    sides = zip(positive_lengths(size, "size"), positive_lengths(cell, "cell"))
+    x, y, z = (even_lines(length, step) for length, step in sides)
     return on_plate(x - size[0] / 2, y - size[1] / 2, z, inside, plate, plate_cell, growth)
 
 
@@ -86,18 +85,16 @@ def on_plate(
     if plate is None:
         return grid_mesh(x, y, z, keep, build=np.ones_like(keep))
     round_plate = len(plate) == 2
-    wide = (plate[0], plate[0], plate[1]) if round_plate else plate
-    wide = _positive(wide, "plate")  # type: ignore[arg-type]
+    wide = positive_lengths((plate[0], plate[0], plate[1]) if len(plate) == 2 else plate, "plate")
     cell = np.array([np.diff(line).max() for line in (x, y, z)])
-    longest = np.maximum(4 * cell if plate_cell is None else _positive(plate_cell, "plate_cell"), cell)
+    longest = np.maximum(4 * cell if plate_cell is None else positive_lengths(plate_cell, "plate_cell"), cell)
     for axis, line in enumerate((x, y)):
         if line[0] < -wide[axis] / 2 - 1e-9 * wide[axis] or line[-1] > wide[axis] / 2 + 1e-9 * wide[axis]:
-            raise PullbackError(
-                f"the part spans {line[0]:g} to {line[-1]:g} m along {'xy'[axis]}, more than the plate of {wide[axis]:g} m"
-            )
+            span = f"{line[0]:g} to {line[-1]:g} m along {'xy'[axis]}"
+            raise PullbackError(f"the part spans {span}, more than the plate of {wide[axis]:g} m")
     wide_x, before_x = _widened(x, wide[0] / 2, longest[0], growth)
     wide_y, before_y = _widened(y, wide[1] / 2, longest[1], growth)
-    below = -_graded(wide[2], z[1] - z[0], longest[2], growth)[::-1]
+    below = -graded_lines(wide[2], z[1] - z[0], longest[2], growth)[::-1]
     lines = (wide_x, wide_y, np.concatenate([below, z[1:]]))
     layers = len(below) - 1
     all_keep = np.zeros([len(line) - 1 for line in lines], dtype=bool)
@@ -145,20 +142,20 @@ def _asked(inside: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np
     return answer.reshape(points.shape[:-1])
 
 
-def _positive(value: float | Triple, name: str) -> np.ndarray:
+def positive_lengths(value: float | Triple | np.ndarray, name: str) -> np.ndarray:
     """Return three positive lengths."""
-    lengths = np.broadcast_to(np.asarray(value, dtype=np.float64), (3,)) if np.ndim(value) in (0, 1) else None
-    if lengths is None or not (np.isfinite(lengths).all() and (lengths > 0).all()):
+    lengths = np.asarray(value, dtype=np.float64)
+    if lengths.shape not in ((), (3,)) or not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise PullbackError(f"{name} = {value}; expected one or three positive lengths in metres")
-    return lengths
+    return np.broadcast_to(lengths, (3,))
 
 
-def _even(length: float, step: float) -> np.ndarray:
+def even_lines(length: float, step: float) -> np.ndarray:
     """Return lines 0 to length, evenly spaced by about step."""
     return np.linspace(0.0, length, max(1, round(length / step)) + 1)
 
 
-def _graded(length: float, first: float, longest: float, growth: float) -> np.ndarray:
+def graded_lines(length: float, first: float, longest: float, growth: float) -> np.ndarray:
     """Return lines 0 to length whose spacing grows from about `first` up to about `longest`."""
     if growth < 1:
         raise PullbackError(f"growth = {growth}; the plate's cells grow outwards by a factor of at least 1")
@@ -178,9 +175,9 @@ def _widened(lines: np.ndarray, half: float, longest: float, growth: float) -> t
     parts, before = [lines], 0
     left, right = lines[0] + half, half - lines[-1]
     if left > 1e-6 * half:
-        out = lines[0] - _graded(left, lines[1] - lines[0], longest, growth)[:0:-1]
+        out = lines[0] - graded_lines(left, lines[1] - lines[0], longest, growth)[:0:-1]
         parts.insert(0, out)
         before = len(out)
     if right > 1e-6 * half:
-        parts.append(lines[-1] + _graded(right, lines[-1] - lines[-2], longest, growth)[1:])
+        parts.append(lines[-1] + graded_lines(right, lines[-1] - lines[-2], longest, growth)[1:])
     return np.concatenate(parts), before

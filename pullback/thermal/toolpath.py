@@ -134,7 +134,7 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
         try:
             row = [float(word) for word in words]
         except ValueError:
-            if not rows and not any(_is_number(word) for word in words):
+            if not rows and not any(is_number(word) for word in words):
                 continue
             raise PullbackError(f"{path}, line {number}: {line.strip()!r} is no row of numbers") from None
         if len(row) != 5:
@@ -153,7 +153,8 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
     return Toolpath(t, x * unit, y * unit, z * unit, on)
 
 
-def _is_number(word: str) -> bool:
+def is_number(word: str) -> bool:
+    """Tell whether a word is a number."""
     try:
         float(word)
     except ValueError:
