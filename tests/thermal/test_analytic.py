@@ -1,0 +1,292 @@
+"""Heat against closed forms: orders of convergence, moving beams, melting, cooling, and where the energy goes."""
+
+from math import pi
+
+import numpy as np
+import pytest
+import torch
+
+import pullback.thermal as th
+from pullback.thermal.march import Beam
+from pullback.thermal.solids import grid_mesh
+from tests.reference import heat_solutions as exact
+from tests.thermal.cases import OTHER, TOY, wall
+
+
+class Sourced(th.Process):
+    """A process with a source (points (n, 3), time) -> [W/m³] at its nodes, taken at the time that suits the method."""
+
+    def __init__(self, mesh, volume_source, **options):
+        self.volume_source = volume_source
+        super().__init__(mesh, threads=1, **options)
+
+    def _heat(self, power, parameters):
+        theta = getattr(self.method, "theta", 0.0)
+        volume = self._fixed.tensors["volume"].sum(0).numpy()
+        x = self.mesh.nodes[self.growth.user]
+        rates = np.array([self.volume_source(x, t) for t in self.times])
+        watts = volume * (theta * rates[1:] + (1 - theta) * rates[:-1])
+        nodes = torch.arange(len(x), dtype=torch.int32).repeat(self.steps)
+        return torch.as_tensor(watts.ravel()), Beam(np.arange(self.steps + 1) * len(x), nodes)
+
+
+def slope(errors):
+    """Return the orders that successive halvings show."""
+    return np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+
+
+def lines_mesh(x, y, z, **sets):
+    """Return the mesh between lines, none of it printed, with sets of nodes."""
+    keep = np.ones((len(x) - 1, len(y) - 1, len(z) - 1), dtype=bool)
+    return grid_mesh(x, y, z, keep, ~keep).with_sets(nodes=sets)
+
+
+def graded(first, growth, length):
+    """Return lines from 0 to about `length` whose spacing grows."""
+    lines = [0.0]
+    while lines[-1] < length:
+        lines.append(lines[-1] + first)
+        first *= growth
+    return np.array(lines)
+
+
+# -- manufactured solutions ----------------------------------------------------------------------------------------
+
+CUBE = exact.Manufactured(L=0.01, tau=0.8, middle=500.0, amplitude=200.0, k=(20.0, 0.03), cp=(500.0, 0.6), rho=8000.0)
+LINEAR = th.Material("linear", [100, 900], [8, 32], [260, 740], 8000.0)
+END = 0.4
+
+
+def bent_cube(n):
+    """Return n³ elements of the cube, bent smoothly so that none is a box."""
+    L = CUBE.L
+    mesh = th.box((L, L, L), L / n)
+    a = mesh.nodes * pi / L
+    bend = 0.06 * L * np.sin(a[:, [0]]) * np.sin(a[:, [1]]) * np.sin(a[:, [2]]) * np.array([1.0, -0.7, 0.5])
+    edge = (np.abs(mesh.nodes[:, :2] - L / 2) > L / 2 * (1 - 1e-9)).any(1)
+    return th.Mesh(mesh.nodes + bend, mesh.elements, mesh.element_sets, {"sides": np.flatnonzero(edge)})
+
+
+def run_cube(mesh, method, steps):
+    """Return the temperatures at the end."""
+    start = torch.as_tensor(CUBE.temperature(mesh.nodes, 0.0))
+    options = dict(material=LINEAR, initial=start, fixed={"sides": CUBE.middle}, method=method)
+    return Sourced(mesh, CUBE.source, dt=END / steps, duration=END, **options).run().final.numpy()
+
+
+def rms(x):
+    """Return the root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(x))))
+
+
+@pytest.mark.parametrize(("method", "steps"), [("explicit", 12), (th.Implicit(0.5), 4)])
+def test_second_order_in_space_with_k_and_cp_of_temperature(method, steps):
+    errors = []
+    for n in (4, 8, 16):
+        mesh = bent_cube(n)
+        # explicit: dt as h², so that the error in time shrinks as fast as that in space
+        count = steps * (n // 4) ** (2 if method == "explicit" else 1)
+        errors.append(rms(run_cube(mesh, method, count) - CUBE.temperature(mesh.nodes, END)))
+    assert errors[-1] < 0.5
+    assert slope(errors)[-1] == pytest.approx(2, abs=0.1)
+
+
+@pytest.mark.parametrize(("method", "steps", "order"), [("explicit", 20, 1), (th.Implicit(1.0), 20, 1),
+                                                        (th.Implicit(0.5), 10, 2)])  # fmt: skip
+def test_order_in_time_with_k_and_cp_of_temperature(method, steps, order):
+    mesh = bent_cube(6)
+    ends = [run_cube(mesh, method, steps * 2**k) for k in range(4)]
+    assert slope([rms(b - a) for a, b in zip(ends, ends[1:])]) == pytest.approx(order, abs=0.1)
+
+
+@pytest.mark.parametrize(("method", "count"), [("explicit", 16), (th.Implicit(0.5), 4)])
+def test_where_k_and_cp_grow_alike_the_potential_obeys_a_linear_equation(method, count):
+    sides, waves = (0.012, 0.01, 0.008), (1, 2, 1)
+    material = th.Material("alike", [300, 1300], [10, 30], [400, 1200], 8000.0)
+    alpha, slope_of = 10 / 400 / 8000, 2e-3
+    case = dict(sides=sides, waves=waves, alpha=alpha, start=300.0, mean=500.0, amplitude=400.0, slope=slope_of)
+    errors = []
+    for n in (1, 2, 4):
+        mesh = th.box(sides, 0.002 / n)
+        steps = count * (n * n if method == "explicit" else n)
+        start = torch.as_tensor(exact.kirchhoff_cosines(mesh.nodes, 0.0, **case))
+        process = th.Process(mesh, dt=0.5 / steps, duration=0.5, material=material, initial=start, method=method)
+        errors.append(rms(process.run().final.numpy() - exact.kirchhoff_cosines(mesh.nodes, 0.5, **case)))
+    # it starts between 335 K and 1,000 K
+    assert errors[-1] < 1.0 and slope(errors)[-1] == pytest.approx(2, abs=0.1)
+
+
+def test_a_steady_slab_with_k_of_temperature_is_exact_at_the_nodes():
+    ends = {"left": lambda x: x[:, 0] < 1e-9, "right": lambda x: x[:, 0] > 0.01 - 1e-9}
+    mesh = th.box((0.01, 0.002, 0.002), 0.001).with_sets(nodes=ends)
+    material = th.Material("linear", [300, 1300], [10, 30], [500, 600], 8000.0)
+    held = {"left": 1200.0, "right": 400.0}
+    process = th.Process(mesh, dt=1e7, duration=5e7, material=material, fixed=held, method=th.Implicit())
+    expected = exact.slab_between(mesh.nodes[:, 0], 0.01, 1200.0, 400.0, 300.0, 2e-3)
+    assert np.abs(process.run().final.numpy() - expected).max() < 1e-8
+
+
+# -- beams on a half-space -----------------------------------------------------------------------------------------
+
+STEEL = th.constant_material(20.0, 500.0, 8000.0)
+ALPHA = 5e-6
+SPEED = 0.01
+
+
+def half_space(cell, length, deep, radius, growth=1.25):
+    """Return a mesh of the half y > 0 of a block below z = 0 under a track along x from 0 to `length`."""
+    margin = deep
+    x = np.concatenate([-graded(cell, growth, margin)[:0:-1], np.arange(0, length + cell / 2, cell),
+                        length + graded(cell, growth, margin)[1:]])  # fmt: skip
+    fine = np.arange(0, 2 * radius, cell)
+    y = np.concatenate([fine, fine[-1] + graded(cell, growth, deep - 2 * radius)[1:]])
+    z = -graded(cell / 2, growth, deep)[::-1]
+    return lines_mesh(x, y, z)
+
+
+def track(length):
+    """Return a path along x from 0 at SPEED."""
+    return th.Toolpath([0.0, length / SPEED], [0.0, length], [0.0, 0.0], [0.0, 0.0], [0, 1])
+
+
+def position(t):
+    """Return where the beam is (n, 2)."""
+    return np.stack([SPEED * t, np.zeros_like(t)], axis=-1)
+
+
+def test_moving_gaussian_temperature_and_its_gradient_by_power():
+    radius, length, steps = 1e-3, 4e-3, 200
+    mesh = half_space(radius / 5, length, 5e-3, radius)
+    process = th.Process(
+        mesh, track(length), material=STEEL, dt=length / SPEED / steps, source=th.Gaussian(radius, 0.4), threads=1
+    )
+    # behind, below, beside, and under the beam at the end
+    points = np.array([[2e-3, 0, 0], [4e-3, 0, -0.5e-3], [3e-3, 0.8e-3, 0], [4e-3, 0, 0]])
+    t = process.times[:-1]
+    watts = 200.0 + 150.0 * np.sin(2 * pi * t / 0.23) + 100.0 * (t > 0.2)
+    # the mesh is one half of the block, and gets all of the power
+    power = torch.tensor(watts / 2, requires_grad=True)
+    history = process.run(power, probes=process.probes(points))
+    kernel = exact.moving_gaussian(points, process.duration, process.times, position, radius, ALPHA, 500.0 * 8000.0)
+    rise = 0.4 * kernel @ watts
+    assert (history.probes[-1].detach().numpy() - 300.0) == pytest.approx(rise, rel=0.01)
+    # on the way, too
+    half = steps // 2
+    some = exact.moving_gaussian(points, process.times[half], process.times[: half + 1], position, radius, ALPHA, 4e6)
+    assert history.probes[half].detach().numpy()[:1] - 300.0 == pytest.approx(0.4 * some[:1] @ watts[:half], rel=0.01)
+    for k, point in enumerate(points):
+        (g,) = torch.autograd.grad(history.probes[-1, k], power, retain_graph=True)
+        ours, theirs = 0.5 * g.numpy(), 0.4 * kernel[k]
+        assert np.linalg.norm(ours - theirs) < 0.01 * np.linalg.norm(theirs), point
+        assert ours.sum() == pytest.approx(theirs.sum(), rel=0.01)
+
+
+def test_rosenthal_beyond_three_radii():
+    radius, length, watts = 4e-4, 0.012, 100.0
+    mesh = half_space(2e-4, length, 5e-3, radius, growth=1.3)
+    process = th.Process(
+        mesh, track(length), material=STEEL, dt=length / SPEED / 800, source=th.Gaussian(radius), threads=1
+    )
+    offsets = np.array([[-1.4, 0, 0], [-2, 0, 0], [-3, 0, 0], [0, 1.2, 0], [-1, 1, 0], [-2, 1, -0.5], [0, 0, -1.2],
+                        [-1, 0, -1], [-2, 0, -1.4]]) * 1e-3  # fmt: skip
+    assert np.linalg.norm(offsets, axis=1).min() >= 3 * radius * (1 - 1e-9)
+    final = process.run(watts / 2, probes=process.probes(offsets + [length, 0, 0])).probes[-1].numpy()
+    # the last step's heat comes from half a step behind
+    expected = exact.rosenthal(*offsets.T, watts, SPEED, 20.0, ALPHA)
+    assert final - 300.0 == pytest.approx(expected, rel=0.025)
+
+
+# -- melting -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["explicit", th.Implicit()])
+def test_stefan_front_and_enthalpy(method):
+    latent, melting, band = 2.7e5, 1000.0, 8.0
+    material = th.constant_material(25.0, 600.0, 8000.0, latent, melting - band / 2, melting + band / 2)
+    solution = exact.Stefan(1500.0, melting, 800.0, 25.0, 8000.0, 600.0, latent)
+    cell, length, end = 1e-4, 0.016, 4.0
+    mesh = th.box((length, 1e-3, 1e-3), (cell, 1e-3, 1e-3)).with_sets(nodes={"wall": lambda x: x[:, 0] < 1e-9})
+    dt = 8e-4 if method == "explicit" else 0.02
+    process = th.Process(
+        mesh, dt=dt, duration=end, material=material, initial=800.0, fixed={"wall": 1500.0}, method=method, threads=1
+    )
+    times = [1.0, 2.0, 4.0]
+    history = process.run(snapshots=[round(t / dt) for t in times])
+    line = np.argsort(mesh.nodes[:, 0], kind="stable")[::4]
+    x = mesh.nodes[line, 0]
+    for t, T in zip(times, history.snapshots.numpy()[:, line]):
+        part = np.clip((T - material.solidus) / band, 0, 1)
+        molten = part**2 * (3 - 2 * part)
+        front = cell * (molten.sum() - molten[0] / 2)
+        assert front == pytest.approx(solution.front(t), rel=0.02)
+        assert rms(T - solution.temperature(x, t)) < 4.0
+    ledger = history.ledger
+    assert abs(ledger.error) < 1e-10
+    # the wall's own half cell was hot and molten from the start
+    given = ledger.fixed / 1e-6 + cell / 2 * 8000.0 * (600.0 * 700.0 + latent)
+    assert given == pytest.approx(solution.heat(end), rel=0.02)
+    # what has molten took its latent heat, and the rest is warmth
+    warmth = 8000.0 * 600.0 * cell * (T[1:].sum() - T[-1] / 2 + T[0] / 2 - 800.0 * (len(T) - 1))
+    assert given == pytest.approx(warmth + 8000.0 * latent * front, rel=1e-9)
+
+
+# -- cooling -------------------------------------------------------------------------------------------------------
+
+
+def cooling(method, steps, **options):
+    """Return times and temperatures of a cube of one element, every corner of it alike."""
+    mesh = th.box((0.002, 0.002, 0.002), 0.002)
+    process = th.Process(mesh, duration=40.0, dt=40.0 / steps, material=STEEL, initial=1200.0, method=method, **options)
+    history = process.run(probes=process.probes(nodes=[0, 6]))
+    assert torch.allclose(history.probes[:, 0], history.probes[:, 1], rtol=1e-13)
+    return history.times, history.probes[:, 0].numpy()
+
+
+AREA_OVER_CAPACITY = 6 / 0.002 / 4e6
+
+
+@pytest.mark.parametrize(("method", "steps"), [("explicit", 8000), (th.Implicit(0.5), 200)])
+def test_convection_cools_exponentially(method, steps):
+    t, T = cooling(method, steps, convection=40.0, ambient=300.0)
+    expected = exact.cooled_by_air(t, 1200.0, 300.0, 40.0 * AREA_OVER_CAPACITY)
+    assert T[-1] < 620.0
+    assert np.abs(T - expected).max() < 1e-4 * (T[-1] - 300.0)
+
+
+@pytest.mark.parametrize(("method", "steps"), [("explicit", 8000), (th.Implicit(0.5), 200)])
+def test_radiation_cools_as_its_closed_form(method, steps):
+    t, T = cooling(method, steps, emissivity=0.8, ambient=400.0)
+    some = np.linspace(0, steps, 9).astype(int)
+    expected = exact.cooled_by_radiation(t[some], 1200.0, 400.0, 0.8 * exact.SIGMA * AREA_OVER_CAPACITY)
+    assert T[-1] < 900.0
+    assert np.abs(T[some] - expected).max() < 1e-4 * (T[-1] - 400.0)
+
+
+def test_a_fin_in_air():
+    length, thick, h, k = 0.02, 0.001, 200.0, 50.0
+    mesh = th.box((length, thick, thick), (length / 80, thick, thick)).with_sets(nodes={"root": lambda x: x[:, 0] < 1e-9})
+    material = th.constant_material(k, 500.0, 8000.0)
+    process = th.Process(
+        mesh, dt=1e7, duration=3e7, material=material, convection=h, fixed={"root": 600.0}, method=th.Implicit()
+    )
+    m = np.sqrt(h * 4 * thick / (k * thick**2))
+    expected = 300.0 + 300.0 * exact.fin(mesh.nodes[:, 0], length, m, h / (m * k))
+    assert np.abs(process.run().final.numpy() - expected).max() < 1e-4 * 300.0
+
+
+# -- energy --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [th.Gaussian(2e-3, 0.4), th.Goldak(1e-3, 2e-3, 1.5e-3, 1e-3, 0.4)])
+@pytest.mark.parametrize("options", [{}, {"material": {"plate": OTHER, "build": TOY}}, {"method": th.Implicit(0.5)},
+                                     {"method": th.Implicit()}])  # fmt: skip
+def test_energy_with_everything_on(source, options):
+    process = wall(source=source, **options)
+    power = 250.0 + 150.0 * torch.rand(process.steps, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    history = process.run(power, snapshots=range(process.steps + 1))
+    ledger = history.ledger
+    # it melts and freezes, grows, is held, and loses heat to the air in both ways
+    assert float(history.snapshots.max()) > TOY.liquidus > float(history.final.max())
+    assert min(abs(x) for x in (ledger.laser, ledger.convection, ledger.radiation, ledger.fixed, ledger.births)) > 0
+    assert ledger.laser == pytest.approx(0.4 * float(power[torch.as_tensor(process.on)].sum()) * process.dt, rel=1e-12)
+    assert abs(ledger.error) < 1e-10
