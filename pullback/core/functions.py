@@ -169,8 +169,8 @@ class March(Protocol):
 
     name: str
 
-    def forward(self, inputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Any]:
-        """Return the outputs, and whatever the backward pass needs of this one."""
+    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
+        """Return the outputs, and whatever a backward pass needs of this one, if there may be one (`keep`)."""
         ...
 
     def backward(
@@ -188,7 +188,7 @@ def marched(march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
 class _Marched(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs, ctx.kept = march.forward([x.detach() for x in inputs])
+        outputs, ctx.kept = march.forward([x.detach() for x in inputs], any(ctx.needs_input_grad))
         ctx.march = march
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs)

@@ -1,4 +1,4 @@
-"""Cotangents of numbers that all nodes share, summed over steps in each node apart (docs/derivations/thermal.md, sec. 5).
+"""Cotangents of numbers that all nodes share, summed over steps in each node apart: docs/derivations/thermal.md, 5.
 
 Rows of `sums`, in float64: four of the air, then for each material four of its phase and six for each segment of its
 table. A table's six: what multiplies the whole integral up to the segment's lower end, and the two weights of the

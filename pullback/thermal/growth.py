@@ -110,7 +110,7 @@ def grow(
 
 
 def _histories(mesh, born, faces, material, materials, dt, steps):
-    """Return nodes and steps at which something changes, sorted, what each node has then, and where each node begins."""
+    """Return nodes and steps at which something changes, sorted, what a node has then, and where each begins."""
     corners = mesh.nodes[mesh.elements]
     volumes = in_chunks(corner_volumes, corners)
     areas = in_chunks(corner_areas, mesh.nodes[faces.nodes])

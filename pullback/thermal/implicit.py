@@ -11,7 +11,9 @@ from pullback.core.bridge import REAL, view
 from pullback.core.errors import PullbackError
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
 from pullback.thermal.implicit_kernels import implicit_kernels
-from pullback.thermal.march import Method, Reverse, ThermalMarch, Walker
+from pullback.thermal.march import Method, ThermalMarch
+from pullback.thermal.reverse import Reverse
+from pullback.thermal.walker import Walker
 
 Tensor = torch.Tensor
 
@@ -71,10 +73,11 @@ class ImplicitWalker(Walker):
         self.theta = method.theta
         part, rest = fixed.dt * self.theta, fixed.dt * (1.0 - self.theta)
         names = ("given", "T_start", "u_start", "missing", "diagonal", "x", "r", "z", "p", "Sp")
-        for name in names:
-            setattr(self, name, self.new(1, fixed.nodes))
+        work = [self.new(1, fixed.nodes) for _ in names]
+        self.given, self.T_start, self.u_start, self.missing, self.diagonal, *others = work
+        self.x, self.r, self.z, self.p, self.Sp = others
         self.scale = self.new(1)
-        self.views |= {name: view(getattr(self, name)[0]) for name in names}
+        self.views |= {name: view(vector[0]) for name, vector in zip(names, work)}
         self.views |= {"p_row": view(self.p), "x_row": view(self.x), "scale": view(self.scale)}
         real = REAL[fixed.dtype]
         kernels, vec8 = implicit_kernels(real), vectors(real)[1]
@@ -142,7 +145,7 @@ class ImplicitWalker(Walker):
 
     def solve(self, right: Tensor, relative: float, elements: int, nodes: int) -> None:
         """Solve S x = right by conjugate gradients with the diagonal as preconditioner, eq. (22)."""
-        x, r, z, p, Sp = (getattr(self, name)[0, :nodes] for name in ("x", "r", "z", "p", "Sp"))
+        x, r, z, p, Sp = (vector[0, :nodes] for vector in (self.x, self.r, self.z, self.p, self.Sp))
         # with conduction's own diagonal, which the flows do not show
         inverse = 1.0 / (self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes))
         x.zero_()

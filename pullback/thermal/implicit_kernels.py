@@ -27,11 +27,11 @@ from pullback.thermal.table_kernels import (
     CONVECTION,
     DENSITY,
     GLOW,
-    K,
     K_SLOPE,
     LOWER,
     POTENTIAL,
     UPPER,
+    K,
     capacity,
     conductivity,
     enthalpy_rise,
@@ -135,7 +135,7 @@ def implicit_kernels(real: type) -> SimpleNamespace:
         missing: wp.array(dtype=real),
         diagonal: wp.array(dtype=real),
     ):
-        """Write what is missing in each node's balance [J], eq. (20), and the diagonal of eq. (22) without conduction."""
+        """Write what is missing in each node's balance [J], eq. (20), and the diagonal of (22) without conduction."""
         i = first + wp.tid()
         t = T[i]
         s = find_segment(rows, hints[0, i], t)

@@ -114,8 +114,15 @@ def constant_material(
 ) -> Material:
     """Return a material whose conductivity [W/(m K)] and heat capacity [J/(kg K)] do not depend on temperature."""
     return Material(
-        name, np.array([1.0]), np.array([conductivity]), np.array([heat_capacity]), density, latent_heat, solidus, liquidus
-    )  # fmt: skip
+        name,
+        np.array([1.0]),
+        np.array([conductivity]),
+        np.array([heat_capacity]),
+        density,
+        latent_heat,
+        solidus,
+        liquidus,
+    )
 
 
 @cache

@@ -18,29 +18,30 @@ from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PARTNERS, conductances, distinct_shapes, fastest_rates, in_chunks
 from pullback.thermal.growth import grow
 from pullback.thermal.implicit import Implicit
+from pullback.thermal.laser import Laser
 from pullback.thermal.ledger import EnergyLedger, make_ledger
-from pullback.thermal.march import STEFAN_BOLTZMANN, Beam, Fixed, Method, Probes, ThermalMarch
+from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.probes import locate, make_probes
-from pullback.thermal.source import BeamWeights, Gaussian, Goldak, Spot, cells_of, find_spot
+from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath
+from pullback.thermal.walker import STEFAN_BOLTZMANN, Beam, Fixed, Probes
 
 Tensor = torch.Tensor
 
 AIR = ("convection", "emissivity", "ambient", "birth_temperature")
 PHASE = ("latent_heat", "solidus", "liquidus", "density")
 TABLES = ("heat_capacity", "conductivity")
-SIZES = {Gaussian: ("radius",), Goldak: ("front", "back", "width", "depth")}
-
-MARGIN = 0.5
-"""How far the beam may be moved, in its smallest size, before the cells it heats are looked up again."""
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What a run leaves: times (N + 1,) [s], probes (N + 1, p) [K], snapshots (S, nodes) at `snapshot_steps`, final
-    (nodes,), nodes in the mesh's order. All but the ledger can be differentiated."""
+    """What a run leaves: temperatures [K] that can be differentiated, and where the heat went.
+
+    times (N + 1,) [s], probes (N + 1, p), snapshots (S, nodes) at `snapshot_steps`, final (nodes,), nodes in the mesh's
+    order.
+    """
 
     times: np.ndarray
     probes: Tensor
@@ -114,22 +115,18 @@ class Process:
         self.method: Method = Method() if method == "explicit" else method
         if isinstance(method, Implicit) and len(self.materials) > 1:
             raise PullbackError("implicit steps know one material only: use method='explicit', or one material")
-        self.values: dict[str, Any] = dict(
-            convection=convection, emissivity=emissivity, ambient=ambient, birth_temperature=birth_temperature,
-            initial=initial,
-        )  # fmt: skip
+        self.values: dict[str, Any] = {
+            "convection": convection,
+            "emissivity": emissivity,
+            "ambient": ambient,
+            "birth_temperature": birth_temperature,
+            "initial": initial,
+        }
         for name in AIR:
             _check_number(name, self.values[name], above=-np.inf if name == "birth_temperature" else -1e-300)
         self.faces = faces_over_time(mesh, self.births)
         self._compile(fixed or {})
-        if path is not None and source is not None:
-            self.positions, self.on, self.directions = path.at(self.times[:-1] + 0.5 * self.dt)
-        else:
-            self.positions, self.directions = np.zeros((self.steps, 3)), np.tile([1.0, 0.0, 0.0], (self.steps, 1))
-            self.on = np.zeros(self.steps, dtype=bool)
-        if self.source is not None:
-            self._cells = cells_of(self.source, mesh, self.births, self.faces, self.dt, self.steps)
-            self._beam_at(self.positions, max(self.source.sizes))
+        self.laser = None if path is None or source is None else Laser(self, path, source)
 
     # -- compile -----------------------------------------------------------------------------------------------------
 
@@ -147,60 +144,36 @@ class Process:
             _check_number(f"fixed[{name!r}]", temperature, above=0.0)
             nodes = growth.rank[mesh.node_set(name)]
             held[nodes], held_temperature[nodes] = 1, temperature
-        floats = dict(
-            conductances=G[:, PARTNERS[:, 0], PARTNERS[:, 1]],
-            volume=growth.volume,
-            area=growth.area,
-            held_temperature=held_temperature,
-            volume_before=growth.volume_before,
-            volume_after=growth.volume_after,
-            area_before=growth.area_before,
-            area_after=growth.area_after,
-        )
-        integers = dict(
-            corners=growth.corners, shape=shape, slots=growth.slots, held=held, event_node=growth.event_node,
-            more=growth.more, more_starts=growth.more_starts if len(growth.more) else growth.more,
-        )  # fmt: skip
+        floats = {
+            "conductances": G[:, PARTNERS[:, 0], PARTNERS[:, 1]],
+            "volume": growth.volume,
+            "area": growth.area,
+            "held_temperature": held_temperature,
+            "volume_before": growth.volume_before,
+            "volume_after": growth.volume_after,
+            "area_before": growth.area_before,
+            "area_after": growth.area_after,
+        }
+        integers = {
+            "corners": growth.corners,
+            "shape": shape,
+            "slots": growth.slots,
+            "held": held,
+            "event_node": growth.event_node,
+            "more": growth.more,
+            "more_starts": growth.more_starts if len(growth.more) else growth.more,
+        }
         if count > 1:
             integers["material"] = self.element_material[growth.elements]
-        tensors = {name: self._put(x, self.dtype) for name, x in floats.items()}
-        tensors |= {name: self._put(x, torch.int32) for name, x in integers.items()}
-        tensors |= {name: self._put(getattr(growth, name), torch.int64) for name in ("user", "rank")}
+        tensors = {name: self.put(x, self.dtype) for name, x in floats.items()}
+        tensors |= {name: self.put(x, torch.int32) for name, x in integers.items()}
+        tensors |= {name: self.put(getattr(growth, name), torch.int64) for name in ("user", "rank")}
         self.growth = growth
         self._fixed = Fixed(growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors)
 
-    def _put(self, x: np.ndarray, dtype: torch.dtype) -> Tensor:
+    def put(self, x: np.ndarray, dtype: torch.dtype) -> Tensor:
+        """Return an array as a tensor on the process's device."""
         return torch.as_tensor(np.ascontiguousarray(x)).to(self.device, dtype)
-
-    def _beam_at(self, positions: np.ndarray, largest: float) -> tuple[BeamWeights, Beam]:
-        """Return the beam's weights and entries, looked up again if it has moved or grown too much."""
-        margin = MARGIN * min(self.source.sizes)
-        known = getattr(self, "_spot_at", None)
-        if (
-            known is None
-            or largest > known[1] * 1.05
-            or np.abs(positions - known[0])[self.on].max(initial=0.0) > margin
-        ):
-            wide = self.source
-            spot = find_spot(
-                self._cells, wide, positions, self.on, self._where, len(self.mesh.nodes),
-                margin + max(largest - max(wide.sizes), 0.0) * 5.0,
-            )  # fmt: skip
-            self._spot_at = positions.copy(), max(largest, max(wide.sizes)), *self._bind(spot)
-        return self._spot_at[2], self._spot_at[3]
-
-    def _bind(self, spot: Spot) -> tuple[BeamWeights, Beam]:
-        weights = BeamWeights(self.source, self._cells, spot, self.directions, self.dtype, self.device)
-        starts = np.zeros(self.steps + 1, dtype=np.int64)
-        starts[spot.lit + 1] = np.diff(spot.entry_starts)
-        self._entry_step = self._put(np.repeat(spot.lit, np.diff(spot.entry_starts)), torch.int64)
-        self._lit = self._put(spot.lit, torch.int64)
-        return weights, Beam(np.cumsum(starts), self._put(self.growth.rank[spot.nodes], torch.int32))
-
-    def _where(self, step: int) -> str:
-        time = self.times[step] + 0.5 * self.dt
-        row = int(np.clip(np.searchsorted(self.path.t, time), 1, len(self.path.t) - 1)) if self.path else 0
-        return f"step {step} ({time:.6g} s, on the way to row {row} of the toolpath)"
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -241,16 +214,17 @@ class Process:
                 value); convection, emissivity, ambient, initial, birth_temperature; absorptivity, positions (N, 3) and
                 the source's sizes.
         """
-        sizes = SIZES.get(type(self.source), ())
-        known = (*AIR, *PHASE, *TABLES, "initial", "absorptivity", "positions", *sizes)
+        known = (*AIR, *PHASE, *TABLES, "initial", *(self.laser.parameters if self.laser else ()))
         for name in parameters:
             if name not in known:
                 raise unknown_name("parameter", name, known)
         numbers = self._numbers(parameters)
         if not isinstance(self.method, Implicit):
             self._check_step(numbers)
-        heat, beam = self._heat(power, parameters)
-        initial = self._tensor(parameters.get("initial", self.values["initial"]), "initial")
+        if self.laser is None and power is not None:
+            raise PullbackError("the process has no source that power could feed; give it a toolpath and a source")
+        heat, beam = self.laser.heat(power, parameters) if self.laser else self._dark()
+        initial = self.tensor(parameters.get("initial", self.values["initial"]), "initial")
         if initial.ndim == 0:
             initial = initial.expand(len(self.mesh.nodes))
         if initial.shape != (len(self.mesh.nodes),):
@@ -259,7 +233,7 @@ class Process:
             )
         schedule = Every(isqrt(self.steps - 1) + 1) if checkpoint is None else schedule_from(checkpoint)
         shots = np.unique(np.asarray(list(snapshots), dtype=np.int64))
-        if len(shots) and not (0 <= shots[0] and shots[-1] <= self.steps):
+        if len(shots) and not (shots[0] >= 0 and shots[-1] <= self.steps):
             raise PullbackError(
                 f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}"
             )
@@ -271,21 +245,27 @@ class Process:
 
         return History(self.times, seen, taken, shots, final, ledger)
 
-    def _as_tensor(self, value: Any) -> Tensor:
+    def _dark(self) -> tuple[Tensor, Beam]:
+        """Return no heat, to no node."""
+        nothing = torch.zeros(0, dtype=self.dtype, device=self.device)
+        return nothing, Beam(np.zeros(self.steps + 1, np.int64), nothing.to(torch.int32))
+
+    def as_tensor(self, value: Any) -> Tensor:
+        """Return a value as a tensor of the process's type."""
         if isinstance(value, torch.Tensor):
             return value.to(self.device, self.dtype)
         return torch.as_tensor(np.array(value, dtype=np.float64)).to(self.device, self.dtype)
 
-    def _tensor(self, value: Any, name: str) -> Tensor:
+    def tensor(self, value: Any, name: str) -> Tensor:
         """Return a value as a tensor of the process's type, finite."""
-        x = self._as_tensor(value)
+        x = self.as_tensor(value)
         if x.is_cpu and not np.isfinite(x.detach().numpy()).all():
             raise PullbackError(f"{name} is not finite; check what produced it")
         return x
 
     def _numbers(self, parameters: Mapping[str, Any]) -> Tensor:
         """Return what all nodes share as one tensor: air, then each material's phase and tables."""
-        parts = [self._scalar(parameters.get(name, self.values[name]), name) for name in AIR]
+        parts = [self.scalar(parameters.get(name, self.values[name]), name) for name in AIR]
         for one in self.materials:
             for name in (*PHASE, *TABLES):
                 value = parameters.get(name, getattr(one, name))
@@ -295,9 +275,9 @@ class Process:
                     names = ", ".join(repr(m.name) for m in self.materials)
                     raise PullbackError(f"{name}: there are several materials; give {{name: value}} with {names}")
                 if name in PHASE:
-                    parts.append(self._scalar(value, name))
+                    parts.append(self.scalar(value, name))
                     continue
-                x = self._tensor(value, name)
+                x = self.tensor(value, name)
                 if x.ndim == 0 and len(one.temperatures) == 1:
                     x = x.reshape(1)
                 if x.shape != one.temperatures.shape:
@@ -314,48 +294,12 @@ class Process:
                 parts.append(x)
         return torch.cat(parts)
 
-    def _scalar(self, value: Any, name: str) -> Tensor:
-        x = self._tensor(value, name)
+    def scalar(self, value: Any, name: str) -> Tensor:
+        """Return one number as a tensor (1,)."""
+        x = self.tensor(value, name)
         if x.numel() != 1:
             raise PullbackError(f"{name} has shape {tuple(x.shape)}; expected one number")
         return x.reshape(1)
-
-    def _heat(self, power: Any, parameters: Mapping[str, Any]) -> tuple[Tensor, Beam]:
-        """Return the absorbed power [W] of every entry, and the entries."""
-        if self.source is None:
-            if power is not None:
-                raise PullbackError("the process has no source that power could feed; give it a toolpath and a source")
-            empty = torch.zeros(0, dtype=self.dtype, device=self.device)
-            return empty, Beam(np.zeros(self.steps + 1, np.int64), empty.to(torch.int32))
-        watts = self._power(0.0 if power is None else power)
-        sizes = [self._scalar(parameters.get(n, getattr(self.source, n)), n) for n in SIZES[type(self.source)]]
-        size = torch.cat(sizes) if len(sizes) == 4 else sizes[0].expand(4)
-        if not bool((size > 0).all()):
-            raise PullbackError(f"the beam's size is {size.tolist()} m; expected positive numbers")
-        positions = self._tensor(parameters.get("positions", self.positions), "positions")
-        if positions.shape != (self.steps, 3):
-            raise PullbackError(
-                f"positions have shape {tuple(positions.shape)}; expected ({self.steps}, 3), one a step"
-            )
-        weights, beam = self._beam_at(positions.detach().cpu().double().numpy(), float(size.detach().max()))
-        share = weights(positions[self._lit], size)
-        absorptivity = self._scalar(parameters.get("absorptivity", self.source.absorptivity), "absorptivity")
-        return absorptivity * watts[self._entry_step] * share, beam
-
-    def _power(self, power: Any) -> Tensor:
-        x = self._as_tensor(power)
-        if x.ndim == 0:
-            x = x.expand(self.steps)
-        if x.shape != (self.steps,):
-            raise PullbackError(f"power has shape {tuple(x.shape)}; expected ({self.steps},), one number [W] a step")
-        values = x.detach().cpu().numpy()
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-        if len(bad):
-            raise PullbackError(
-                f"power is {values[bad[0]]:g} W in step {bad[0]}, {len(bad)} such steps in all; expected finite numbers, "
-                f"0 or more"
-            )
-        return x
 
     def _stable(self, numbers: Tensor) -> tuple[float, int]:
         """Return the largest stable step [s], eq. (9), and the mesh's element that sets it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class Goldak:
     factor = 3.0
 
     def __post_init__(self) -> None:
-        sizes = dict(front=self.front, back=self.back, width=self.width, depth=self.depth)
+        sizes = {"front": self.front, "back": self.back, "width": self.width, "depth": self.depth}
         _check_positive("Goldak", **sizes, absorptivity=self.absorptivity)
 
     @property
@@ -80,8 +81,11 @@ def _check_positive(kind: str, **values: float) -> None:
 
 
 class Cells(NamedTuple):
-    """What the beam can heat: nodes (c, 4 or 8) of the mesh, points (c, q, 4), shapes (q, 4 or 8), and from when on
-    until when, in steps; center (c, 3), and how far its points are from there at most."""
+    """What the beam can heat.
+
+    nodes (c, 4 or 8) of the mesh, points (c, q, 4), shapes (q, 4 or 8); from when on until when, in steps; center
+    (c, 3), and how far its points are from there at most.
+    """
 
     nodes: np.ndarray
     points: np.ndarray
@@ -129,24 +133,26 @@ class Spot(NamedTuple):
 
 
 def find_spot(
-    cells: Cells, source: Gaussian | Goldak, position: np.ndarray, on: np.ndarray, where, nodes: int, margin: float
+    cells: Cells,
+    reach: float,
+    position: np.ndarray,
+    on: np.ndarray,
+    mesh: Mesh,
+    where: Callable[[int], str],
 ) -> Spot:
-    """Find the cells within reach of the beam at each step; `where(step)` says in words where a step is.
-
-    margin: how far [m] the beam may be moved afterwards.
-    """
-    reach = margin + max(source.sizes) * np.sqrt(CUTOFF / source.factor)
+    """Find the cells within reach [m] of the beam at each step; `where(step)` says in words where a step is."""
+    nodes = len(mesh.nodes)
     lit = np.flatnonzero(on)
     step, cell = _pairs(cells, position[lit], lit, reach)
     count = np.bincount(step, minlength=len(lit))
     if len(lit) and not count.all():
         first = int(lit[np.flatnonzero(count == 0)[0]])
         x, y, z = position[first] * 1e3
-        what = "no free face that looks up" if isinstance(source, Gaussian) else "no element"
+        what = "no free face that looks up" if cells.nodes.shape[1] == 4 else "no element"
         raise PullbackError(
             f"the toolpath leaves the part: at {where(first)} the beam is lit at ({x:.4g}, {y:.4g}, {z:.4g}) mm, and "
-            f"{what} is within {reach * 1e3:.4g} mm; {int((count == 0).sum())} steps in all. Check units and births, or "
-            f"turn the beam off there"
+            f"{what} is within {reach * 1e3:.4g} mm; {int((count == 0).sum())} steps in all. Check units and births, "
+            f"or turn the beam off there"
         )
     corners = cells.nodes.shape[1]
     keys = np.repeat(step.astype(np.int64) * nodes, corners) + cells.nodes[cell].ravel()
@@ -159,7 +165,7 @@ def find_spot(
         cell.astype(np.int32),
         places.astype(np.int32),
         entry_starts.astype(np.int32),
-        (entries % nodes).astype(np.int64),
+        entries % nodes,
     )
 
 
@@ -246,7 +252,7 @@ class BeamWeights:
         launch.stream = current_stream(self.device)
         launch(0, len(self.spot.lit))
 
-    def forward(self, inputs):
+    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
         """Return the weights; keep them and their sums before they were made to add up to one."""
         position, sizes = (x.contiguous() for x in inputs)
         weight = torch.zeros(len(self.spot.nodes), dtype=self.dtype, device=self.device)
@@ -255,7 +261,9 @@ class BeamWeights:
             self._launch(source_kernels(REAL[self.dtype]).weigh, (position, 3), (sizes, 0), (weight, 0), (total, 0))
         return (weight,), (weight.detach(), total)
 
-    def backward(self, kept, wanted, adj_outputs, inputs):
+    def backward(
+        self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Any], inputs: Sequence[Tensor]
+    ) -> tuple[Tensor | None, ...]:
         """Return the cotangents of positions and sizes."""
         position, sizes = (x.contiguous() for x in inputs)
         weight, total = kept

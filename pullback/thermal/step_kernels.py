@@ -40,8 +40,8 @@ def row_types(real: type) -> tuple[type, type]:
 
 
 @wp.func
-def gathered(slots: wp.array(dtype=Any), more_starts: wp.array(dtype=wp.int32), more: wp.array(dtype=wp.int32), alive: int,
-             material: wp.array(dtype=wp.int32), m: int, flows: wp.array(dtype=Any), i: int):  # fmt: skip
+def gathered(slots: wp.array(dtype=Any), more_starts: wp.array(dtype=wp.int32), more: wp.array(dtype=wp.int32),
+             alive: int, material: wp.array(dtype=wp.int32), m: int, flows: wp.array(dtype=Any), i: int):  # fmt: skip
     """Sum what the living elements send to node i, those of material m only unless that is -1."""
     total = flows.dtype(0.0)
     entries = slots[i]

@@ -11,8 +11,22 @@ from tests.reference import thermal as reference
 TOY = th.Material("toy", [300, 600, 1200], [10, 15, 25], [450, 520, 600], 8000.0, 2.5e5, 1350.0, 1450.0)
 OTHER = th.Material("other", [280, 900], [30, 20], [500, 700], 7000.0, 2.0e5, 1400.0, 1500.0)
 
-PARAMETERS = ("conductivity", "heat_capacity", "latent_heat", "solidus", "liquidus", "density", "convection",
-              "emissivity", "ambient", "birth_temperature", "initial", "absorptivity", "radius", "positions")  # fmt: skip
+PARAMETERS = (
+    "conductivity",
+    "heat_capacity",
+    "latent_heat",
+    "solidus",
+    "liquidus",
+    "density",
+    "convection",
+    "emissivity",
+    "ambient",
+    "birth_temperature",
+    "initial",
+    "absorptivity",
+    "radius",
+    "positions",
+)
 
 
 def wall(dtype=torch.float64, threads=1, dt=0.02, duration=1.2, **options):
@@ -29,11 +43,21 @@ def wall(dtype=torch.float64, threads=1, dt=0.02, duration=1.2, **options):
     ]
     path = th.Toolpath(*np.array(rows, dtype=float).T)
     births = th.births(mesh, path)
-    settings = dict(
-        material=TOY, births=births, dt=dt, duration=duration, source=th.Gaussian(radius=2e-3, absorptivity=0.4),
-        convection=500.0, emissivity=0.3, ambient=310.0, initial=350.0, birth_temperature=420.0,
-        fixed={"bottom": 330.0}, dtype=dtype, threads=threads,
-    )  # fmt: skip
+    settings = {
+        "material": TOY,
+        "births": births,
+        "dt": dt,
+        "duration": duration,
+        "source": th.Gaussian(radius=2e-3, absorptivity=0.4),
+        "convection": 500.0,
+        "emissivity": 0.3,
+        "ambient": 310.0,
+        "initial": 350.0,
+        "birth_temperature": 420.0,
+        "fixed": {"bottom": 330.0},
+        "dtype": dtype,
+        "threads": threads,
+    }
     return th.Process(mesh, path, **{**settings, **options})
 
 
@@ -48,8 +72,8 @@ def leaves(process, seed=0):
     values = {name: getattr(material, name) for name in PARAMETERS[:6]}
     values |= {name: process.values[name] for name in ("convection", "emissivity", "ambient", "birth_temperature")}
     values["initial"] = process.values["initial"] + 20.0 * rng.random(len(process.mesh.nodes))
-    values |= {"absorptivity": process.source.absorptivity, "radius": process.source.radius}
-    values["positions"] = process.positions
+    values |= {"absorptivity": process.laser.source.absorptivity, "radius": process.laser.source.radius}
+    values["positions"] = process.laser.positions
     power = leaf(200.0 + 150.0 * rng.random(process.steps))
     return power, {name: leaf(x) for name, x in values.items()}
 
@@ -61,8 +85,13 @@ def reference_states(process, power, parameters, theta=0.0):
     part = reference.GrowingPart(mesh.nodes, mesh.elements, process.births, process.dt, process.steps, held=held)
     p = parameters
     table = reference.Table(
-        material.temperatures, p["conductivity"], p["heat_capacity"], p["latent_heat"], p["solidus"], p["liquidus"],
+        material.temperatures,
+        p["conductivity"],
+        p["heat_capacity"],
+        p["latent_heat"],
+        p["solidus"],
+        p["liquidus"],
         p["density"],
-    )  # fmt: skip
+    )
     rest = {name: p[name] for name in PARAMETERS[6:-1]}
-    return reference.run(part, [table], power, p["positions"], process.on, theta=theta, **rest)
+    return reference.run(part, [table], power, p["positions"], process.laser.on, theta=theta, **rest)

@@ -130,12 +130,11 @@ def test_float32_gradient_is_close():
 def test_only_power_is_asked_for():
     process = wall()
     power = torch.full((process.steps,), 300.0, dtype=torch.float64, requires_grad=True)
-    every = gradient_of_power = torch.autograd.grad(loss(seen(process, power, {})), power)[0]
-    power_again, parameters = leaves(process)
+    every = torch.autograd.grad(loss(seen(process, power, {})), power)[0]
     fixed = {"convection": torch.tensor(process.values["convection"]).double().requires_grad_()}
     again = torch.autograd.grad(loss(seen(process, power, fixed)), power)[0]
-    assert torch.equal(every, again) and torch.isfinite(gradient_of_power).all()
-    assert (every[torch.as_tensor(~process.on)] == 0).all()
+    assert torch.equal(every, again)
+    assert (every[torch.as_tensor(~process.laser.on)] == 0).all()
 
 
 def test_goldak_gradients_by_differences():
@@ -143,8 +142,8 @@ def test_goldak_gradients_by_differences():
         source=pb.thermal.Goldak(front=1e-3, back=2e-3, width=8e-4, depth=7e-4, absorptivity=0.5), duration=0.5
     )
     names = ("front", "back", "width", "depth", "absorptivity")
-    values = {n: torch.tensor(getattr(process.source, n), dtype=torch.float64, requires_grad=True) for n in names}
-    values["positions"] = torch.tensor(process.positions, requires_grad=True)
+    values = {n: torch.tensor(getattr(process.laser.source, n), dtype=torch.float64, requires_grad=True) for n in names}
+    values["positions"] = torch.tensor(process.laser.positions, requires_grad=True)
 
     def at(values):
         return loss(process.run(200.0, **values).final)

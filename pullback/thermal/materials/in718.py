@@ -30,8 +30,8 @@ def _northwestern() -> Material:
     T, cp, k = table.T
     return Material(
         "in718", T, k, cp, 8190.0, LATENT_HEAT, SOLIDUS, LIQUIDUS,
-        "tables of GAMMA, Northwestern University's solver for directed energy deposition; melting range 1260 to 1336 °C "
-        "after Special Metals SMC-045; of the latent heats quoted there, 250 to 270 kJ/kg, the upper one",
+        "tables of GAMMA, Northwestern University's solver for directed energy deposition; melting range 1260 to "
+        "1336 °C after Special Metals SMC-045; of the latent heats quoted there, 250 to 270 kJ/kg, the upper one",
     )  # fmt: skip
 
 
@@ -47,8 +47,9 @@ def _agazhanov() -> Material:
     return Material(
         "in718_agazhanov", T, np.interp(T, T[known_k], k[known_k]), np.interp(T, T[known_cp], cp[known_cp]), 8170.0,
         LATENT_HEAT, SOLIDUS, LIQUIDUS,
-        "A. Sh. Agazhanov et al., J. Phys.: Conf. Ser. 1382 (2019) 012175: its fits at the temperatures listed; straight "
-        "lines across the transitions (cp 900 to 1070 K, k 800 to 1173 K); constant beyond 1361 K (cp) and 1375 K (k); "
+        "A. Sh. Agazhanov et al., J. Phys.: Conf. Ser. 1382 (2019) 012175: its fits at the temperatures listed; "
+        "straight lines across the transitions (cp 900 to 1070 K, k 800 to 1173 K); constant beyond 1361 K (cp) and "
+        "1375 K (k); "
         "melting range and latent heat, which it does not give, as for 'in718'",
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ _K = np.append(9.248 + 0.01571 * _T[:2], 12.41 + 0.003279 * _T[2:])
 MATERIALS = {
     "316l": Material(
         "316l", _T, _K, _CP, 7955.0, 2.68e5, 1670.0, 1730.0,
-        "C. S. Kim, Thermophysical properties of stainless steels, ANL-75-55 (1975), fits for 316 with T in kelvin; density "
-        "at 298 K",
+        "C. S. Kim, Thermophysical properties of stainless steels, ANL-75-55 (1975), fits for 316 with T in kelvin; "
+        "density at 298 K",
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ _K = np.concatenate([1.2595 + 0.0157 * _T[:2], 3.5127 + 0.0127 * _T[2:4], -12.75
 MATERIALS = {
     "ti64": Material(
         "ti64", _T, _K, _CP, 4420.0, 2.86e5, 1878.0, 1928.0,
-        "straight-line fits, as melt-pool models commonly quote them, to K. C. Mills, Recommended Values of Thermophysical "
-        "Properties for Selected Commercial Alloys (2002); density at 298 K",
+        "straight-line fits, as melt-pool models commonly quote them, to K. C. Mills, Recommended Values of "
+        "Thermophysical Properties for Selected Commercial Alloys (2002); density at 298 K",
     )
 }  # fmt: skip
