@@ -11,6 +11,7 @@ from pullback.core.bridge import REAL, view
 from pullback.core.errors import PullbackError
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
 from pullback.thermal.implicit_kernels import implicit_kernels
+from pullback.thermal.table_kernels import K
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.reverse import Reverse
 from pullback.thermal.walker import Walker
@@ -116,7 +117,7 @@ class ImplicitWalker(Walker):
             self.solve(self.missing, FORCING, elements, nodes)
             reached = self._line_search(elements, nodes)
             # at the end of what the type can tell
-            if reached >= size and reached <= 1e3 * self.tolerance * first:
+            if reached >= size and reached <= max(1e3 * self.tolerance * first, self._rounding(elements, nodes)):
                 break
             size = reached
         else:
@@ -126,6 +127,12 @@ class ImplicitWalker(Walker):
             )
         if self.ledger is not None:
             self.book(0, nodes, 8 * elements)
+
+    def _rounding(self, elements: int, nodes: int) -> float:
+        """Return what is missing where temperatures are right but for rounding: near rest it is more than what flows."""
+        stiffness = self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes)
+        potential = 8.0 * torch.finfo(self.fixed.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
+        return float(torch.linalg.vector_norm(stiffness * potential))
 
     def _line_search(self, elements: int, nodes: int) -> float:
         """Go along x, less far where the balance would turn over; return the size of what is missing there."""
