@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import Structure, byref, memset, sizeof
 from functools import cache, partial
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import warp as wp
@@ -223,42 +224,43 @@ def shards_for(worlds: int, threads: int) -> int:
 
 
 class _Helper(threading.Thread):
-    """A thread that waits for one call after another: woken in a third of the time that a pool takes."""
+    """A thread that waits for one call after another: woken in a third of the time that a pool takes.
+
+    Calls go in and their ends come out through queues, whose every operation is whole or not done when Ctrl-C strikes.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="pullback helps", daemon=True)
-        self.go, self.done = threading.Lock(), threading.Lock()
-        self.go.acquire()
-        self.done.acquire()
+        self.calls: SimpleQueue[tuple[Callable[..., Any], Sequence[Any]] | None] = SimpleQueue()
+        self.ends: SimpleQueue[None] = SimpleQueue()
         self.start()
 
-    def begin(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        """Start a call."""
-        self.call, self.arguments = call, arguments
-        self.go.release()
-
-    def finish(self) -> None:
-        """Wait until the call is done, Ctrl-C or not: its arrays must outlive it."""
-        interrupted = False
-        while True:
-            try:
-                self.done.acquire()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-        _IDLE.append(self)
-        if interrupted:
-            raise KeyboardInterrupt
-
     def run(self) -> None:
-        """Do calls, for ever."""
-        while True:
-            self.go.acquire()
-            self.call(*self.arguments)
-            self.done.release()
+        """Do calls until there is None."""
+        while (call := self.calls.get()) is not None:
+            call[0](*call[1])
+            self.ends.put(None)
+
+    def dismiss(self) -> None:
+        """Wait until all calls that were put in are done, Ctrl-C or not: their arrays must outlive them."""
+        last = threading.Event()
+        self.calls.put((last.set, ()))
+        self.calls.put(None)
+        while not last.is_set():
+            try:
+                last.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 _IDLE: deque[_Helper] = deque()
+
+
+def _helper() -> _Helper:
+    try:
+        return _IDLE.pop()
+    except IndexError:
+        return _Helper()
 
 
 class Pass:
@@ -327,9 +329,14 @@ class Pass:
         helpers: list[_Helper] = []
         try:
             for shard in range(1, shards):
-                helpers.append(_IDLE.pop() if _IDLE else _Helper())
-                helpers[-1].begin(self.run, self.shards[shard][2:])
+                helpers.append(_helper())
+                helpers[-1].calls.put((self.run, self.shards[shard][2:]))
             self.run(self.shards[0][2], self.shards[0][3])
-        finally:
             for helper in helpers:
-                helper.finish()
+                helper.ends.get()
+        except BaseException:
+            # who was interrupted cannot tell which calls had begun: those helpers are not asked again
+            for helper in helpers:
+                helper.dismiss()
+            raise
+        _IDLE.extend(helpers)

@@ -182,6 +182,16 @@ class Process:
         """Return the largest step [s] that is stable with the process's own numbers."""
         return self._stable(self._numbers({}))[0]
 
+    @property
+    def positions(self) -> np.ndarray:
+        """Return where the beam is in each step, (N, 3) [m]."""
+        return np.zeros((self.steps, 3)) if self.laser is None else self.laser.positions
+
+    @property
+    def on(self) -> np.ndarray:
+        """Return whether the beam is lit in each step, (N,)."""
+        return np.zeros(self.steps, dtype=bool) if self.laser is None else self.laser.on
+
     def probes(self, points: Any = None, nodes: Any = None) -> Probes:
         """Return probes at points (p, 3) [m] inside the mesh, or at nodes (p,) of it."""
         if nodes is not None:

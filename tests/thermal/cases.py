@@ -73,7 +73,7 @@ def leaves(process, seed=0):
     values |= {name: process.values[name] for name in ("convection", "emissivity", "ambient", "birth_temperature")}
     values["initial"] = process.values["initial"] + 20.0 * rng.random(len(process.mesh.nodes))
     values |= {"absorptivity": process.laser.source.absorptivity, "radius": process.laser.source.radius}
-    values["positions"] = process.laser.positions
+    values["positions"] = process.positions
     power = leaf(200.0 + 150.0 * rng.random(process.steps))
     return power, {name: leaf(x) for name, x in values.items()}
 
@@ -94,4 +94,4 @@ def reference_states(process, power, parameters, theta=0.0):
         p["density"],
     )
     rest = {name: p[name] for name in PARAMETERS[6:-1]}
-    return reference.run(part, [table], power, p["positions"], process.laser.on, theta=theta, **rest)
+    return reference.run(part, [table], power, p["positions"], process.on, theta=theta, **rest)

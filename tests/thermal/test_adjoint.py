@@ -134,7 +134,7 @@ def test_only_power_is_asked_for():
     fixed = {"convection": torch.tensor(process.values["convection"]).double().requires_grad_()}
     again = torch.autograd.grad(loss(seen(process, power, fixed)), power)[0]
     assert torch.equal(every, again)
-    assert (every[torch.as_tensor(~process.laser.on)] == 0).all()
+    assert (every[torch.as_tensor(~process.on)] == 0).all()
 
 
 def test_goldak_gradients_by_differences():
@@ -143,7 +143,7 @@ def test_goldak_gradients_by_differences():
     )
     names = ("front", "back", "width", "depth", "absorptivity")
     values = {n: torch.tensor(getattr(process.laser.source, n), dtype=torch.float64, requires_grad=True) for n in names}
-    values["positions"] = torch.tensor(process.laser.positions, requires_grad=True)
+    values["positions"] = torch.tensor(process.positions, requires_grad=True)
 
     def at(values):
         return loss(process.run(200.0, **values).final)

@@ -62,11 +62,11 @@ def test_two_materials_agree_with_the_reference():
         reference.Table(m.temperatures, k, cp, m.latent_heat, m.solidus, m.liquidus, rho)
         for m, k, cp, rho in zip(process.materials, inputs, capacities, densities)
     ]
-    positions = torch.as_tensor(process.laser.positions)
+    positions = torch.as_tensor(process.positions)
     air = {
         name: process.values[name] for name in ("convection", "emissivity", "ambient", "initial", "birth_temperature")
     }
-    states = reference.run(part, tables, power, positions, process.laser.on, radius=2e-3, absorptivity=0.4, **air)
+    states = reference.run(part, tables, power, positions, process.on, radius=2e-3, absorptivity=0.4, **air)
     names = [m.name for m in process.materials]
     history = process.run(
         power,
@@ -89,7 +89,7 @@ def test_the_ledger_closes(options):
     process = wall(**options)
     power = 200.0 + 150.0 * torch.rand(process.steps, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     ledger = process.run(power).ledger
-    assert ledger.laser == pytest.approx(0.4 * float(power[process.laser.on].sum()) * process.dt, rel=1e-13)
+    assert ledger.laser == pytest.approx(0.4 * float(power[process.on].sum()) * process.dt, rel=1e-13)
     # new material comes in at 420 K, above the first temperature of its table
     assert ledger.births > 0
     assert ledger.convection < 0
@@ -111,12 +111,12 @@ def test_float32_is_close_to_float64():
 def test_the_beam_gives_exactly_its_power_wherever_it_is():
     process = wall()
     weights = process.laser.weights
-    positions = torch.as_tensor(process.laser.positions)[process.laser.lit]
+    positions = torch.as_tensor(process.positions)[process.laser.lit]
     for radius in (1e-4, 5e-4, 2e-3):
         share = weights(positions, torch.full((4,), radius, dtype=torch.float64))
         total = torch.zeros(process.steps, dtype=torch.float64).index_add(0, process.laser.entry_step, share)
         assert torch.allclose(
-            total[torch.as_tensor(process.laser.on)], torch.ones(int(process.laser.on.sum())).double(), rtol=1e-14
+            total[torch.as_tensor(process.on)], torch.ones(int(process.on.sum())).double(), rtol=1e-14
         )
 
 
