@@ -59,9 +59,9 @@ def slab_between(x, length, left, right, start, slope):
 def moving_gaussian(points, time, edges, where, radius, alpha, heat_capacity, nodes=12):
     """Return the rise at `time` per watt absorbed in each interval, (points, intervals) [K/W]: half-space z < 0.
 
-    The beam, of 1/e² radius `radius`, is at where(t) (n, 2) on z = 0, no heat leaves. Heat that came in s ago has spread
-    to a Gaussian of variance radius²/4 + 2 alpha s along the surface, and below it as in one dimension; s = w² takes
-    the root's singularity away. edges (N + 1,) [s], none beyond `time`; heat_capacity: rho cp [J/(m³ K)].
+    The beam, of 1/e² radius `radius`, is at where(t) (n, 2) on z = 0, no heat leaves. Heat that came in s ago has
+    spread to a Gaussian of variance radius²/4 + 2 alpha s along the surface, and below it as in one dimension; s = w²
+    takes the root's singularity away. edges (N + 1,) [s], none beyond `time`; heat_capacity: rho cp [J/(m³ K)].
     """
     x, w = np.polynomial.legendre.leggauss(nodes)
     low, high = np.sqrt(time - edges[1:]), np.sqrt(time - edges[:-1])

@@ -1,5 +1,6 @@
 """Heat against closed forms: orders of convergence, moving beams, melting, cooling, and where the energy goes."""
 
+from itertools import pairwise
 from math import pi
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.thermal.cases import OTHER, TOY, wall
 
 
 class VolumeHeat:
-    """In the place of a laser: (points (n, 3), time) -> [W/m³] at all nodes, taken at the times that suit the method."""
+    """In the place of a laser: [W/m³] of points (n, 3) and time, for all nodes, at the times that suit the method."""
 
     parameters = ()
 
@@ -71,8 +72,10 @@ def bent_cube(n):
 def run_cube(mesh, method, steps):
     """Return the temperatures at the end."""
     start = torch.as_tensor(CUBE.temperature(mesh.nodes, 0.0))
-    options = dict(material=LINEAR, initial=start, fixed={"sides": CUBE.middle}, method=method, threads=1)
-    process = th.Process(mesh, dt=END / steps, duration=END, **options)
+    process = th.Process(
+        mesh, dt=END / steps, duration=END, material=LINEAR, initial=start, fixed={"sides": CUBE.middle}, method=method,
+        threads=1,
+    )  # fmt: skip
     process.laser = VolumeHeat(process, CUBE.source)
     return process.run().final.numpy()
 
@@ -99,7 +102,7 @@ def test_second_order_in_space_with_k_and_cp_of_temperature(method, steps):
 def test_order_in_time_with_k_and_cp_of_temperature(method, steps, order):
     mesh = bent_cube(6)
     ends = [run_cube(mesh, method, steps * 2**k) for k in range(4)]
-    assert slope([rms(b - a) for a, b in zip(ends, ends[1:])]) == pytest.approx(order, abs=0.1)
+    assert slope([rms(b - a) for a, b in pairwise(ends)]) == pytest.approx(order, abs=0.1)
 
 
 @pytest.mark.parametrize(("method", "count"), [("explicit", 16), (th.Implicit(0.5), 4)])
@@ -107,16 +110,17 @@ def test_where_k_and_cp_grow_alike_the_potential_obeys_a_linear_equation(method,
     sides, waves = (0.012, 0.01, 0.008), (1, 2, 1)
     material = th.Material("alike", [300, 1300], [10, 30], [400, 1200], 8000.0)
     alpha, slope_of = 10 / 400 / 8000, 2e-3
-    case = dict(sides=sides, waves=waves, alpha=alpha, start=300.0, mean=500.0, amplitude=400.0, slope=slope_of)
+    case = (sides, waves, alpha, 300.0, 500.0, 400.0, slope_of)
     errors = []
     for n in (1, 2, 4):
         mesh = th.box(sides, 0.002 / n)
         steps = count * (n * n if method == "explicit" else n)
-        start = torch.as_tensor(exact.kirchhoff_cosines(mesh.nodes, 0.0, **case))
+        start = torch.as_tensor(exact.kirchhoff_cosines(mesh.nodes, 0.0, *case))
         process = th.Process(mesh, dt=0.5 / steps, duration=0.5, material=material, initial=start, method=method)
-        errors.append(rms(process.run().final.numpy() - exact.kirchhoff_cosines(mesh.nodes, 0.5, **case)))
+        errors.append(rms(process.run().final.numpy() - exact.kirchhoff_cosines(mesh.nodes, 0.5, *case)))
     # it starts between 335 K and 1,000 K
-    assert errors[-1] < 1.0 and slope(errors)[-1] == pytest.approx(2, abs=0.1)
+    assert errors[-1] < 1.0
+    assert slope(errors)[-1] == pytest.approx(2, abs=0.1)
 
 
 def test_a_steady_slab_with_k_of_temperature_is_exact_at_the_nodes():
@@ -172,7 +176,8 @@ def test_moving_gaussian_temperature_and_its_gradient_by_power():
     mesh = half_space(length, radius / 5, radius / 10, radius)
     dt = length / SPEED / lit
     process = th.Process(
-        mesh, track(length), material=STEEL, dt=dt, duration=dt * (lit + pause), source=th.Gaussian(radius, 0.4), threads=1
+        mesh, track(length), material=STEEL, dt=dt, duration=dt * (lit + pause), source=th.Gaussian(radius, 0.4),
+        threads=1,
     )  # fmt: skip
     # behind the beam, below it, beside it, and in its middle when it goes out
     nodes, points = nearest(mesh, np.array([[2, 0, 0], [3, 0, -0.5], [3, 0.8, 0], [4, 0, 0]]) * 1e-3)
