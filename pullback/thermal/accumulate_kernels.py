@@ -18,6 +18,7 @@ from pullback.thermal.table_kernels import (
     LATENT,
     LIQUIDUS,
     SOLIDUS,
+    STEEPNESS,
     WIDTH,
     enthalpy,
     liquid,
@@ -64,7 +65,7 @@ def add_enthalpy(row: Any, phase: Any, volume: Any, T: Any, factor: wp.float64, 
     bulk = factor * wp.float64(volume)
     mass = bulk * wp.float64(phase[DENSITY])
     x = melt_position(phase, T)
-    steep = wp.float64(phase[LATENT] * liquid_rate(x) / (phase[LIQUIDUS] - phase[SOLIDUS]))
+    steep = wp.float64(phase[LATENT] * liquid_rate(x) * phase[STEEPNESS])
     sums[start + LATENT, i] += mass * wp.float64(liquid(x))
     sums[start + SOLIDUS, i] += mass * steep * wp.float64(x - type(T)(1.0))
     sums[start + LIQUIDUS, i] -= mass * steep * wp.float64(x)

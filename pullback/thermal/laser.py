@@ -20,11 +20,11 @@ Tensor = torch.Tensor
 
 SIZES = {Gaussian: ("radius",), Goldak: ("front", "back", "width", "depth")}
 
-MARGIN = 0.5
-"""How far the beam may be moved, in its smallest size, before the cells it heats are looked up again."""
+SLACK = 0.5
+"""How far a beam that moves may go, in its largest size, before the cells it heats are looked up again."""
 
-LARGER = 1.05
-"""How much larger it may become."""
+ROUNDING = 1e-3
+"""How far it may go, in its largest size, without being said to move."""
 
 
 class Laser:
@@ -38,7 +38,7 @@ class Laser:
         self.parameters = ("absorptivity", "positions", *SIZES[type(source)])
         self.positions, self.on, self.directions = path.at(process.times[:-1] + 0.5 * process.dt)
         self.cells = cells_of(source, process.mesh, process.births, process.faces, process.dt, process.steps)
-        self._look_up(self.positions, max(source.sizes))
+        self._look_up(self.positions, max(source.sizes), slack=0.0)
 
     def heat(self, power: Any, parameters: Mapping[str, Any]) -> tuple[Tensor, Beam]:
         """Return the absorbed power [W] of every entry, and the entries."""
@@ -61,15 +61,15 @@ class Laser:
     def _follow(self, positions: np.ndarray, largest: float) -> None:
         """Look up the cells again if the beam has moved or grown too much."""
         moved = np.linalg.norm(positions - self.known_positions, axis=1)[self.on].max(initial=0.0)
-        if moved > MARGIN * min(self.source.sizes) or largest > LARGER * self.known_size:
-            self._look_up(positions, largest)
+        growth = (largest - self.known_size) * np.sqrt(CUTOFF / self.source.factor)
+        if moved + max(growth, 0.0) > self.slack:
+            self._look_up(positions, max(largest, max(self.source.sizes)), slack=SLACK * largest)
 
-    def _look_up(self, positions: np.ndarray, largest: float) -> None:
-        """Find which cells and nodes the beam heats at each step."""
+    def _look_up(self, positions: np.ndarray, largest: float, slack: float) -> None:
+        """Find which cells and nodes the beam heats at each step, and would if it moved by the slack [m]."""
         process, source = self.process, self.source
-        largest = max(largest, max(source.sizes))
-        margin = MARGIN * min(source.sizes)
-        reach = margin + LARGER * largest * np.sqrt(CUTOFF / source.factor)
+        reach = slack + largest * np.sqrt(CUTOFF / source.factor)
+        self.slack = slack + ROUNDING * largest
         spot = find_spot(self.cells, reach, positions, self.on, process.mesh, self._where)
         self.known_positions, self.known_size = positions.copy(), largest
         self.weights = BeamWeights(source, self.cells, spot, self.directions, process.dtype, process.device)

@@ -135,17 +135,18 @@ def material(name: str) -> Material:
 
 
 def segment_rows(materials: Sequence[Material], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of all tables (materials · segments, 10) and the phases (materials, 4) that kernels read.
+    """Return the rows of all tables (materials · segments, 10) and the phases (materials, 5) that kernels read.
 
     numbers: of each material latent heat, solidus, liquidus, density, then heat capacities and conductivities.
     """
     segments = 1 + max(len(m.temperatures) for m in materials)
     rows = np.zeros((len(materials), segments, 10))
-    phases = np.zeros((len(materials), 4))
+    phases = np.zeros((len(materials), 5))
     place = 0
     for m, one in enumerate(materials):
         T, count = one.temperatures, len(one.temperatures)
-        phases[m] = numbers[place : place + 4]
+        phases[m, :4] = numbers[place : place + 4]
+        phases[m, 4] = 1.0 / (phases[m, 2] - phases[m, 1])
         cp = numbers[place + 4 : place + 4 + count]
         k = numbers[place + 4 + count : place + 4 + 2 * count]
         place += 4 + 2 * count

@@ -24,8 +24,8 @@ Tensor = torch.Tensor
 CUTOFF = 20.7
 """Points where the intensity is below exp(-CUTOFF), one in 10⁹ of that at the beam's centre, are left out."""
 
-PAIRS = 2_000_000
-"""Pairs of a step and a cell examined at once."""
+CHUNK = 256
+"""Steps whose cells are looked up at once."""
 
 
 @dataclass(frozen=True)
@@ -141,69 +141,66 @@ def find_spot(
     where: Callable[[int], str],
 ) -> Spot:
     """Find the cells within reach [m] of the beam at each step; `where(step)` says in words where a step is."""
-    nodes = len(mesh.nodes)
     lit = np.flatnonzero(on)
-    step, cell = _pairs(cells, position[lit], lit, reach)
-    count = np.bincount(step, minlength=len(lit))
-    if len(lit) and not count.all():
+    nodes, corners = len(mesh.nodes), cells.nodes.shape[1]
+    bins = _Bins(cells, reach)
+    parts: list[tuple[np.ndarray, ...]] = []
+    for begin in range(0, len(lit), CHUNK):
+        now = lit[begin : begin + CHUNK]
+        step, cell = bins.near(position[now], now)
+        keys = np.repeat(step * nodes, corners) + cells.nodes[cell].ravel()
+        entries, place = np.unique(keys, return_inverse=True)
+        starts = np.searchsorted(entries, np.arange(len(now) + 1) * nodes)
+        places = place.reshape(-1, corners) - starts[step][:, None]
+        counts = np.bincount(step, minlength=len(now))
+        parts.append((counts, cell.astype(np.int32), places.astype(np.int32), np.diff(starts), entries % nodes))
+    if not parts:
+        parts.append(
+            (np.zeros(0), np.zeros(0, np.int32), np.zeros((0, corners), np.int32), np.zeros(0), np.zeros(0, int))
+        )
+    count, cell, places, entry_count, entry_node = (np.concatenate(column) for column in zip(*parts))
+    if not count.all():
         first = int(lit[np.flatnonzero(count == 0)[0]])
         x, y, z = position[first] * 1e3
-        what = "no free face that looks up" if cells.nodes.shape[1] == 4 else "no element"
+        what = "no free face that looks up" if corners == 4 else "no element"
         raise PullbackError(
             f"the toolpath leaves the part: at {where(first)} the beam is lit at ({x:.4g}, {y:.4g}, {z:.4g}) mm, and "
             f"{what} is within {reach * 1e3:.4g} mm; {int((count == 0).sum())} steps in all. Check units and births, "
             f"or turn the beam off there"
         )
-    corners = cells.nodes.shape[1]
-    keys = np.repeat(step.astype(np.int64) * nodes, corners) + cells.nodes[cell].ravel()
-    entries, place = np.unique(keys, return_inverse=True)
-    entry_starts = np.searchsorted(entries, np.arange(len(lit) + 1, dtype=np.int64) * nodes)
-    places = place.reshape(-1, corners) - entry_starts[step][:, None]
-    return Spot(
-        lit,
-        np.append(0, np.cumsum(count)).astype(np.int32),
-        cell.astype(np.int32),
-        places.astype(np.int32),
-        entry_starts.astype(np.int32),
-        entries % nodes,
-    )
+    cell_starts, entry_starts = (np.append(0, np.cumsum(n)).astype(np.int32) for n in (count, entry_count))
+    return Spot(lit, cell_starts, cell, places, entry_starts, entry_node)
 
 
-def _pairs(cells: Cells, position: np.ndarray, lit: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return lit steps and the cells in reach of the beam, sorted by step: by bins as wide as the reach."""
-    if not len(lit) or not len(cells.center):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    far = reach + cells.spread
-    width = far.max()
-    origin = cells.center.min(axis=0)
-    bins = np.floor((cells.center - origin) / width).astype(np.int64)
-    shape = bins.max(axis=0) + 1
-    key = np.ravel_multi_index(bins.T, shape)
-    order = np.argsort(key, kind="stable")
-    sorted_keys = key[order]
-    home = np.floor((position - origin) / width).astype(np.int64)
-    shifts = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
-    near = home[:, None] + shifts
-    inside = ((near >= 0) & (near < shape)).all(axis=2)
-    keys = np.ravel_multi_index(np.clip(near, 0, shape - 1).reshape(-1, 3).T, shape).reshape(inside.shape)
-    first = np.searchsorted(sorted_keys, keys)
-    count = np.where(inside, np.searchsorted(sorted_keys, keys, side="right") - first, 0)
-    steps, found, begin = [], [], 0
-    sums = np.cumsum(count.sum(axis=1))
-    while begin < len(lit):
-        done = sums[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(sums, done + PAIRS)))
-        counts = count[begin:end].ravel()
-        step = np.repeat(np.repeat(np.arange(begin, end), len(shifts)), counts)
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        cell = order[np.repeat(first[begin:end].ravel(), counts) + within]
-        alive = (cells.start[cell] <= lit[step]) & (lit[step] < cells.end[cell])
-        step, cell = step[alive], cell[alive]
-        ok = np.linalg.norm(cells.center[cell] - position[step], axis=1) <= far[cell]
-        steps.append(step[ok])
-        found.append(cell[ok])
-        begin = end
-    return np.concatenate(steps), np.concatenate(found)
+class _Bins:
+    """Cells in cubic bins as wide as the beam's reach, so that those around the beam's own bin are enough."""
+
+    def __init__(self, cells: Cells, reach: float) -> None:
+        self.cells, self.far = cells, reach + cells.spread
+        self.width = self.far.max(initial=reach)
+        self.origin = cells.center.min(axis=0) if len(cells.center) else np.zeros(3)
+        bins = np.floor((cells.center - self.origin) / self.width).astype(np.int64)
+        self.shape = bins.max(axis=0, initial=0) + 1
+        key = np.ravel_multi_index(bins.T, self.shape)
+        self.order = np.argsort(key, kind="stable")
+        self.keys = key[self.order]
+        self.shifts = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
+
+    def near(self, position: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of some steps, sorted, and which cells that are there then the beam can reach in it."""
+        home = np.floor((position - self.origin) / self.width).astype(np.int64)
+        near = home[:, None] + self.shifts
+        inside = ((near >= 0) & (near < self.shape)).all(axis=2)
+        keys = np.ravel_multi_index(np.clip(near, 0, self.shape - 1).reshape(-1, 3).T, self.shape).reshape(inside.shape)
+        first = np.searchsorted(self.keys, keys)
+        count = np.where(inside, np.searchsorted(self.keys, keys, side="right") - first, 0).ravel()
+        step = np.repeat(np.repeat(np.arange(len(steps)), len(self.shifts)), count)
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        cell = self.order[np.repeat(first.ravel(), count) + within]
+        there = (self.cells.start[cell] <= steps[step]) & (steps[step] < self.cells.end[cell])
+        step, cell = step[there], cell[there]
+        ok = np.linalg.norm(self.cells.center[cell] - position[step], axis=1) <= self.far[cell]
+        return step[ok], cell[ok]
 
 
 class BeamWeights:

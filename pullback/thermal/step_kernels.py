@@ -19,6 +19,7 @@ from pullback.thermal.table_kernels import (
     BIRTH,
     CONVECTION,
     GLOW,
+    PHASE,
     SEGMENT_ROW,
     find_segment,
     heat_of,
@@ -36,7 +37,7 @@ LEDGER_ROWS = 3
 @cache
 def row_types(real: type) -> tuple[type, type]:
     """Return the types of a segment of a table and of a phase."""
-    return wp.types.vector(SEGMENT_ROW, real), wp.types.vector(4, real)
+    return wp.types.vector(SEGMENT_ROW, real), wp.types.vector(PHASE, real)
 
 
 @wp.func

@@ -2,7 +2,8 @@
 
 Notation: a material is rows of segments, sorted, the first and the last of them half-infinite. Inside a segment cp and
 k are linear in T, so that the sensible enthalpy and the Kirchhoff potential u are quadratic. `phase` is the material's
-(latent heat, solidus, liquidus, density). A row's index is found from a hint, which is a guess and never a result.
+(latent heat, solidus, liquidus, density, 1 / (liquidus - solidus)). A row's index is found from a hint, which is a guess
+and never a result.
 """
 
 from typing import Any
@@ -27,6 +28,8 @@ LATENT = wp.constant(0)
 SOLIDUS = wp.constant(1)
 LIQUIDUS = wp.constant(2)
 DENSITY = wp.constant(3)
+STEEPNESS = wp.constant(4)  # one over liquidus minus solidus
+PHASE = 5
 
 # entries of `air`
 CONVECTION = wp.constant(0)
@@ -49,7 +52,7 @@ def find_segment(rows: wp.array(dtype=Any), hint: int, T: Any):
 @wp.func
 def melt_position(phase: Any, T: Any):
     """Return x, from 0 at the solidus to 1 at the liquidus, eq. (4)."""
-    return wp.clamp((T - phase[SOLIDUS]) / (phase[LIQUIDUS] - phase[SOLIDUS]), type(T)(0.0), type(T)(1.0))
+    return wp.clamp((T - phase[SOLIDUS]) * phase[STEEPNESS], type(T)(0.0), type(T)(1.0))
 
 
 @wp.func
@@ -75,7 +78,7 @@ def enthalpy(row: Any, phase: Any, T: Any):
 @wp.func
 def capacity(row: Any, phase: Any, T: Any):
     """Return dh/dT [J/(kg K)], latent heat included."""
-    latent = phase[LATENT] * liquid_rate(melt_position(phase, T)) / (phase[LIQUIDUS] - phase[SOLIDUS])
+    latent = phase[LATENT] * liquid_rate(melt_position(phase, T)) * phase[STEEPNESS]
     return row[CP] + row[CP_SLOPE] * (T - row[ANCHOR]) + latent
 
 
@@ -157,7 +160,10 @@ def heated(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.arr
         cp = row[CP] + row[CP_SLOPE] * (T - row[ANCHOR])
         square = cp * cp + type(T)(2.0) * row[CP_SLOPE] * specific
         if square > zero:
-            new = T + type(T)(2.0) * specific / (cp + wp.sqrt(square))
+            mean = cp
+            if row[CP_SLOPE] != zero:
+                mean = type(T)(0.5) * (cp + wp.sqrt(square))
+            new = T + specific / mean
             inside = new >= row[LOWER] and new < row[UPPER]
             solid = wp.max(T, new) <= phase[SOLIDUS]
             melt = wp.min(T, new) >= phase[LIQUIDUS]

@@ -56,7 +56,10 @@ def test_a_spiral_without_layers():
 def test_one_steep_move_is_cut_by_height():
     mesh = th.solid(lambda p: p[:, 0] < 1, (0.001, 0.001, 0.02), 0.001)
     path = th.Toolpath([0, 1], [0, 0], [0, 0], [0, 0.03], [0, 1])
-    assert np.allclose(th.births(mesh, path), (np.arange(20) + 0.5) / 30, atol=1e-6)
+    expected = (np.arange(20) + 0.5) / 30
+    assert np.allclose(th.births(mesh, path), expected, atol=1e-6)
+    found = th.births(mesh, path, radius=8e-3, layer=1e-3, outside="ignore")
+    assert np.allclose(found, expected, atol=1e-6)
 
 
 def test_layers_finer_than_the_deposit_are_born_with_it():

@@ -10,6 +10,11 @@ import torch
 from tests.thermal.cases import wall
 
 
+def walk_back_for_ever(final, power):
+    while True:
+        torch.autograd.grad(final, power, retain_graph=True)
+
+
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_interrupted_runs_leave_nothing_broken(backward, threads, monkeypatch):
@@ -29,10 +34,7 @@ def test_interrupted_runs_leave_nothing_broken(backward, threads, monkeypatch):
     timer = threading.Timer(0.1, interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        if backward:
-            while True:
-                torch.autograd.grad(final, power, retain_graph=True)
-        process.run(power)
+        walk_back_for_ever(final, power) if backward else process.run(power)
     assert time.perf_counter() - raised[0] < 1.0
     timer.join()
     assert torch.equal(short.run(300.0).final, expected)
