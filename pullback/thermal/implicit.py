@@ -14,6 +14,7 @@ from pullback.thermal.implicit_kernels import implicit_kernels
 from pullback.thermal.table_kernels import K
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.reverse import Reverse
+from pullback.thermal.table_kernels import K
 from pullback.thermal.walker import Walker
 
 Tensor = torch.Tensor

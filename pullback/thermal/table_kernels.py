@@ -2,8 +2,8 @@
 
 Notation: a material is rows of segments, sorted, the first and the last of them half-infinite. Inside a segment cp and
 k are linear in T, so that the sensible enthalpy and the Kirchhoff potential u are quadratic. `phase` is the material's
-(latent heat, solidus, liquidus, density, 1 / (liquidus - solidus)). A row's index is found from a hint, which is a guess
-and never a result.
+(latent heat, solidus, liquidus, density, 1 / (liquidus - solidus)). A row's index is found from a hint, which is a
+guess and never a result.
 """
 
 from typing import Any

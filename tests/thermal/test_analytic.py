@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pullback.thermal as th
+from pullback.thermal.geometry import corner_volumes
 from pullback.thermal.solids import grid_mesh
 from pullback.thermal.walker import Beam
 from tests.reference import heat_solutions as exact
@@ -80,9 +81,10 @@ def run_cube(mesh, method, steps):
     return process.run().final.numpy()
 
 
-def rms(x):
-    """Return the root of the mean square."""
-    return float(np.sqrt(np.mean(np.square(x))))
+def rms(x, mesh):
+    """Return the root of the mean square over the volume of a mesh."""
+    volume = np.bincount(mesh.elements.ravel(), corner_volumes(mesh.nodes[mesh.elements]).ravel())
+    return float(np.sqrt(volume @ np.square(x) / volume.sum()))
 
 
 @pytest.mark.parametrize(("method", "steps"), [("explicit", 12), (th.Implicit(0.5), 4)])
@@ -92,7 +94,7 @@ def test_second_order_in_space_with_k_and_cp_of_temperature(method, steps):
         mesh = bent_cube(n)
         # explicit: dt as h², so that the error in time shrinks as fast as that in space
         count = steps * (n // 4) ** (2 if method == "explicit" else 1)
-        errors.append(rms(run_cube(mesh, method, count) - CUBE.temperature(mesh.nodes, END)))
+        errors.append(rms(run_cube(mesh, method, count) - CUBE.temperature(mesh.nodes, END), mesh))
     assert errors[-1] < 0.5
     assert slope(errors)[-1] == pytest.approx(2, abs=0.1)
 
@@ -102,7 +104,7 @@ def test_second_order_in_space_with_k_and_cp_of_temperature(method, steps):
 def test_order_in_time_with_k_and_cp_of_temperature(method, steps, order):
     mesh = bent_cube(6)
     ends = [run_cube(mesh, method, steps * 2**k) for k in range(4)]
-    assert slope([rms(b - a) for a, b in pairwise(ends)]) == pytest.approx(order, abs=0.1)
+    assert slope([rms(b - a, mesh) for a, b in pairwise(ends)]) == pytest.approx(order, abs=0.1)
 
 
 @pytest.mark.parametrize(("method", "count"), [("explicit", 16), (th.Implicit(0.5), 4)])
@@ -117,7 +119,7 @@ def test_where_k_and_cp_grow_alike_the_potential_obeys_a_linear_equation(method,
         steps = count * (n * n if method == "explicit" else n)
         start = torch.as_tensor(exact.kirchhoff_cosines(mesh.nodes, 0.0, *case))
         process = th.Process(mesh, dt=0.5 / steps, duration=0.5, material=material, initial=start, method=method)
-        errors.append(rms(process.run().final.numpy() - exact.kirchhoff_cosines(mesh.nodes, 0.5, *case)))
+        errors.append(rms(process.run().final.numpy() - exact.kirchhoff_cosines(mesh.nodes, 0.5, *case), mesh))
     # it starts between 335 K and 1,000 K
     assert errors[-1] < 1.0
     assert slope(errors)[-1] == pytest.approx(2, abs=0.1)
@@ -250,7 +252,7 @@ def test_stefan_front_and_enthalpy(method):
         molten = part**2 * (3 - 2 * part)
         front = cell * (molten.sum() - molten[0] / 2)
         assert front == pytest.approx(solution.front(t), rel=0.02)
-        assert rms(T - solution.temperature(x, t)) < 4.0
+        assert np.abs(T - solution.temperature(x, t)).mean() < 2.0
     ledger = history.ledger
     assert abs(ledger.error) < 1e-10
     # the wall's own half cell was hot and molten from the start
@@ -276,7 +278,7 @@ def cooling(method, steps, **options):
 AREA_OVER_CAPACITY = 6 / 0.002 / 4e6
 
 
-@pytest.mark.parametrize(("method", "steps"), [("explicit", 8000), (th.Implicit(0.5), 200)])
+@pytest.mark.parametrize(("method", "steps"), [("explicit", 10000), (th.Implicit(0.5), 200)])
 def test_convection_cools_exponentially(method, steps):
     t, T = cooling(method, steps, convection=40.0, ambient=300.0)
     expected = exact.cooled_by_air(t, 1200.0, 300.0, 40.0 * AREA_OVER_CAPACITY)
@@ -284,7 +286,7 @@ def test_convection_cools_exponentially(method, steps):
     assert np.abs(T - expected).max() < 1e-4 * (T[-1] - 300.0)
 
 
-@pytest.mark.parametrize(("method", "steps"), [("explicit", 24000), (th.Implicit(0.5), 400)])
+@pytest.mark.parametrize(("method", "steps"), [("explicit", 30000), (th.Implicit(0.5), 400)])
 def test_radiation_cools_as_its_closed_form(method, steps):
     t, T = cooling(method, steps, emissivity=0.8, ambient=400.0)
     some = np.linspace(0, steps, 9).astype(int)
