@@ -12,6 +12,7 @@ from pullback.core.errors import PullbackError
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
 from pullback.thermal.geometry import PAIRS
 from pullback.thermal.implicit_kernels import implicit_kernels
+from pullback.thermal.table_kernels import K
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.reverse import Reverse
 from pullback.thermal.table_kernels import K
