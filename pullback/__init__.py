@@ -1,6 +1,14 @@
 """Pullback: differentiable physics for robots in contact and parts being printed."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pullback.core import collector
+
+if TYPE_CHECKING:
+    from pullback import thermal
 
 with collector.paused():
     from pullback import sdf
@@ -69,4 +77,12 @@ __all__ = [
     "random_torque_motion",
     "sdf",
     "sine_motion",
+    "thermal",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Read `pullback.thermal` when it is first used: robots do without it."""
+    if name == "thermal":
+        return import_module("pullback.thermal")
+    raise AttributeError(f"module 'pullback' has no attribute {name!r}")

@@ -408,3 +408,29 @@ class Repeat:
 @cache
 def _warp_stream(cuda_stream: int, device: str) -> Any:
     return wp.Stream(device, cuda_stream=cuda_stream)
+
+
+def view(x: Tensor | None, dtype: Any = None) -> Any:
+    """Return a tensor as a Warp array over the same memory, of vectors if `dtype` is one; None stays None.
+
+    Whoever launches with it keeps the tensor alive.
+    """
+    if x is None or x.numel() == 0:
+        return None
+    wp.init()
+    return wp.from_torch(x.detach(), dtype=dtype or _SCALARS[x.dtype], requires_grad=False)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name by which Warp knows a device of torch."""
+    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+def current_stream(device: torch.device) -> Any:
+    """Return torch's current stream as Warp knows it, None on a CPU."""
+    if device.type == "cpu":
+        return None
+    return _warp_stream(torch.cuda.current_stream(device).cuda_stream, device_name(device))
+
+
+_SCALARS = {torch.float32: wp.float32, torch.float64: wp.float64, torch.int32: wp.int32}

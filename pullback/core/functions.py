@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -170,3 +170,63 @@ def _fold(
         else:
             folded.append(x.expand(size, worlds, x.shape[-1]).reshape(size * worlds, x.shape[-1]))
     return folded, worlds
+
+
+class March(Protocol):
+    """A long computation with an adjoint of its own, both plain Python: what `marched` makes a torch function."""
+
+    name: str
+
+    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
+        """Return the outputs, and whatever a backward pass needs of this one, if there may be one (`keep`)."""
+        ...
+
+    def backward(
+        self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
+    ) -> tuple[Tensor | None, ...]:
+        """Return the cotangents of the inputs that are wanted, None for the others."""
+        ...
+
+
+def marched(march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Run a march as a function that torch can differentiate, once."""
+    return _Marched.apply(march, *inputs)
+
+
+class _Marched(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs, ctx.kept = march.forward([x.detach() for x in inputs], any(ctx.needs_input_grad))
+        ctx.march = march
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        wanted = ctx.needs_input_grad[1:]
+        if all(x is None for x in adj_outputs):
+            return (None,) * (1 + len(wanted))
+        if torch.is_grad_enabled():
+            return None, *_MarchedVjp.apply(ctx, wanted, *adj_outputs, *ctx.saved_tensors)
+        return None, *ctx.march.backward(ctx.kept, wanted, adj_outputs, [x.detach() for x in ctx.saved_tensors])
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise PullbackError(f"{ctx.march.name} has no forward mode; use backward or grad")
+
+
+class _MarchedVjp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, marched: Any, wanted: Sequence[bool], *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.march = marched.march
+        count = len(wanted)
+        plain = [None if x is None else x.detach() for x in tensors]
+        return marched.march.backward(marched.kept, wanted, plain[:-count], plain[-count:])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise SecondDerivativeError(
+            f"{ctx.march.name} has a first derivative only, and a second one was asked for; differentiate once, or "
+            f"take differences of gradients"
+        )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import Structure, byref, memset, sizeof
 from functools import cache, partial
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import warp as wp
@@ -70,6 +72,7 @@ def _after_fork() -> None:
     _RECORDING = threading.Lock()
     _COMPILING.clear()
     _pool.cache_clear()
+    _IDLE.clear()
     _compilers.cache_clear()
 
 
@@ -218,3 +221,122 @@ class _Recorded:
 def shards_for(worlds: int, threads: int) -> int:
     """Return how many CPU threads a batch of worlds is worth, each of which has a shard of scratch."""
     return max(1, min(threads, worlds // WORLDS_PER_SHARD))
+
+
+class _Helper(threading.Thread):
+    """A thread that waits for one call after another: woken in a third of the time that a pool takes.
+
+    Calls go in and their ends come out through queues, whose every operation is whole or not done when Ctrl-C strikes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="pullback helps", daemon=True)
+        self.calls: SimpleQueue[tuple[Callable[..., Any], Sequence[Any]] | None] = SimpleQueue()
+        self.ends: SimpleQueue[None] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        """Do calls until there is None."""
+        while (call := self.calls.get()) is not None:
+            call[0](*call[1])
+            self.ends.put(None)
+
+    def dismiss(self) -> None:
+        """Wait until all calls that were put in are done, Ctrl-C or not: their arrays must outlive them."""
+        last = threading.Event()
+        self.calls.put((last.set, ()))
+        self.calls.put(None)
+        while not last.is_set():
+            try:
+                last.wait()
+            except KeyboardInterrupt:
+                continue
+
+
+_IDLE: deque[_Helper] = deque()
+
+
+def _helper() -> _Helper:
+    try:
+        return _IDLE.pop()
+    except IndexError:
+        return _Helper()
+
+
+class Pass:
+    """A kernel over items with its arguments in place: from launch to launch only integers change.
+
+    The kernel's first parameter is the first item, `integers` others come next, then `arguments`. On a CPU the items
+    are shared by up to `threads` threads, each of which takes one run of them.
+    """
+
+    ITEMS_PER_THREAD = 1024
+    """A thread is worth waking for at least this many items."""
+
+    def __init__(self, kernel: Any, arguments: Sequence[Any], device: str, integers: int = 0, threads: int = 1) -> None:
+        self.arguments = arguments
+        self.threads = threads if device == "cpu" else 1
+        self.on_cpu = device == "cpu"
+        block = 1 if self.on_cpu else GPU_BLOCK
+        with _RECORDING:
+            command: Any = wp.launch(
+                kernel,
+                dim=1,
+                inputs=[0] * (1 + integers) + list(arguments),
+                device=device,
+                record_cmd=True,
+                block_dim=block,
+            )
+        self.command = command
+        self.stream: Any = None
+        self.count = -1
+        if self.on_cpu:
+            fields = [(f"argument{k}", type(argument)) for k, argument in enumerate(command.params[1:])]
+            packet = type("Packet", (Structure,), {"_fields_": fields})
+            self.run = command.hooks.forward
+            self.names = [name for name, _ in fields[1 : 1 + integers]]
+            self.shards = []
+            for _ in range(self.threads):
+                bounds = type(command.bounds).from_buffer_copy(command.bounds)
+                packed: Any = packet(*command.params[1:])
+                self.shards.append((bounds, packed, byref(bounds), byref(packed)))
+        else:
+            self.places = command.params[1 : 2 + integers]
+
+    def __call__(self, first: int, count: int, *integers: int) -> None:
+        """Run the kernel over `count` items from `first` on."""
+        if count <= 0:
+            return
+        if not self.on_cpu:
+            if count != self.count:
+                self.command.set_dim(count)
+                self.count = count
+            for place, value in zip(self.places, (first, *integers)):
+                place.value = value
+            self.command.launch(self.stream)
+            return
+        shards = min(self.threads, max(1, count // self.ITEMS_PER_THREAD))
+        for shard in range(shards):
+            bounds, packet, _, _ = self.shards[shard]
+            start, stop = count * shard // shards, count * (shard + 1) // shards
+            bounds.shape[0] = bounds.size = stop - start
+            packet.argument0 = first + start
+            for name, value in zip(self.names, integers):
+                setattr(packet, name, value)
+        if shards == 1:
+            self.run(self.shards[0][2], self.shards[0][3])
+            return
+        helpers: list[_Helper] = []
+        try:
+            for shard in range(1, shards):
+                helpers.append(_helper())
+                helpers[-1].calls.put((self.run, self.shards[shard][2:]))
+            self.run(self.shards[0][2], self.shards[0][3])
+            for helper in helpers:
+                helper.ends.get()
+        except BaseException:
+            # who was interrupted cannot tell which calls had begun: those helpers are not asked again
+            for helper in helpers:
+                helper.dismiss()
+            raise
+        _IDLE.extend(helpers)

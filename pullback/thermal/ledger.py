@@ -1,0 +1,70 @@
+"""Where the heat of a run came from, and where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pullback.thermal.material import enthalpies, segment_rows
+
+
+@dataclass(frozen=True)
+class EnergyLedger:
+    """Heat [J] that came in from each side, negative where it left, and how much more is stored than at the start.
+
+    births: what new material brought with it, counted from the first temperature of its table, as `stored` is.
+    """
+
+    laser: float
+    convection: float
+    radiation: float
+    fixed: float
+    births: float
+    stored: float
+
+    @property
+    def incoming(self) -> float:
+        """Return all that came in."""
+        return self.laser + self.convection + self.radiation + self.fixed + self.births
+
+    @property
+    def error(self) -> float:
+        """Return what is missing in the balance, relative to the heat that went to and fro."""
+        turnover = sum(abs(x) for x in (self.laser, self.convection, self.radiation, self.fixed, self.births))
+        return (self.stored - self.incoming) / max(turnover, 1e-300)
+
+
+def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: torch.Tensor, final: torch.Tensor):
+    """Return the ledger of a run that is done."""
+    fixed = march.fixed
+    growth = fixed.growth
+    values = numbers.cpu().double().numpy()
+    rows, phases = segment_rows(fixed.materials, values[4:])
+    tables = rows.reshape(len(fixed.materials), -1, rows.shape[1])
+    tensors = {name: x.cpu().double().numpy() for name, x in fixed.tensors.items()}
+    held = tensors["held"] != 0
+    birth = np.array([values[3]])
+    before = np.where(held, tensors["held_temperature"], initial.cpu().double().numpy()[growth.user])
+    after = final.cpu().double().numpy()[growth.user]
+    volume = march.final_volume.cpu().double().numpy()
+    gained = tensors["volume_after"] - tensors["volume_before"]
+    stored = born = 0.0
+    for m, (table, phase) in enumerate(zip(tables, phases)):
+        start, end = (
+            tensors["volume"][m] * enthalpies(table, phase, before),
+            volume[m] * enthalpies(table, phase, after),
+        )
+        stored += float(phase[3] * (end - start).sum())
+        born += float(phase[3] * gained[m].sum() * enthalpies(table, phase, birth)[0])
+    flows = march.ledger.cpu().numpy().sum(axis=1)
+    return EnergyLedger(
+        laser=fixed.dt * float(heat.double().sum()),
+        convection=float(flows[0]),
+        radiation=float(flows[1]),
+        fixed=float(flows[2]),
+        births=born,
+        stored=stored,
+    )
