@@ -20,13 +20,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pullback.core.errors import PullbackError
+from pullback.core.interrupt import gentle_interrupt
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
 from pullback.tasks._device import find_device
-from pullback.tasks._interrupt import gentle_interrupt
 
 Tensor = torch.Tensor
 

@@ -18,13 +18,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pullback.core.errors import PullbackError
+from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.actuators import PositionServo
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
-from pullback.tasks._interrupt import gentle_interrupt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -72,15 +72,15 @@ class ThermalMarch:
                 step_kernels(REAL[fixed.dtype]).look,
                 "probe_starts probe_node probe_weight T seen",
                 integers=1,
-                seen=view(seen),
+                seen=view(probes.lines(seen)),
                 **names,
             )
         rank = fixed.tensors["rank"]
         for step in range(fixed.steps + 1):
             if step:
                 walker.advance()
-            if look is not None:
-                look(0, watched, step)
+            if look is not None and probes is not None:
+                look(*probes.rows_at(step))
             if step in self.snapshots:
                 torch.index_select(walker.T, 0, rank, out=shots[self.snapshots[step]])
             if step in slot_of:

@@ -15,15 +15,15 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.functions import marched
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
-from pullback.thermal.geometry import PARTNERS, conductances, distinct_shapes, fastest_rates, in_chunks
-from pullback.thermal.growth import grow
+from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
+from pullback.thermal.growth import birth_steps, grow
 from pullback.thermal.implicit import Implicit
 from pullback.thermal.laser import Laser
 from pullback.thermal.ledger import EnergyLedger, make_ledger
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
-from pullback.thermal.probes import locate, make_probes
+from pullback.thermal.probes import locate, make_probes, refuse_not_there, refuse_outside
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath
 from pullback.thermal.walker import STEFAN_BOLTZMANN, Beam, Fixed, Probes
@@ -145,7 +145,7 @@ class Process:
             nodes = growth.rank[mesh.node_set(name)]
             held[nodes], held_temperature[nodes] = 1, temperature
         floats = {
-            "conductances": G[:, PARTNERS[:, 0], PARTNERS[:, 1]],
+            "conductances": G[:, PAIRS[:, 0], PAIRS[:, 1]],
             "volume": growth.volume,
             "area": growth.area,
             "held_temperature": held_temperature,
@@ -192,17 +192,53 @@ class Process:
         """Return whether the beam is lit in each step, (N,)."""
         return np.zeros(self.steps, dtype=bool) if self.laser is None else self.laser.on
 
-    def probes(self, points: Any = None, nodes: Any = None) -> Probes:
-        """Return probes at points (p, 3) [m] inside the mesh, or at nodes (p,) of it."""
+    def probes(self, points: Any = None, nodes: Any = None, reach: float = 0.0) -> Probes:
+        """Return probes at points (p, 3) [m] inside the mesh, at nodes (p,) of it, or at points that move.
+
+        Points (N, p, 3) are where to look after each step, in elements that are there by then; the start, state 0, is
+        seen where the first step's points are. A point outside by at most `reach`, in half edges of an element, is
+        taken to the surface.
+        """
         if nodes is not None:
             index = np.asarray(nodes, dtype=np.int64).reshape(-1, 1)
             bad = index[(index < 0) | (index >= len(self.mesh.nodes))]
             if len(bad):
                 raise PullbackError(f"probe at node {bad[0]}; there are {len(self.mesh.nodes)} nodes, numbered from 0")
             return make_probes(self.growth.rank[index], np.ones(index.shape), self.dtype, self.device)
-        points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
-        element, weights = locate(self.mesh, points, self.births)
-        return make_probes(self.growth.rank[self.mesh.elements[element]], weights, self.dtype, self.device)
+        points = np.asarray([] if points is None else points, dtype=np.float64)
+        if not points.size:
+            raise PullbackError("no points to look at; give (p, 3), or (N, p, 3) for points that move, with p ≥ 1")
+        if points.shape[-1] != 3 or points.ndim > 3 or (points.ndim == 3 and len(points) != self.steps):
+            raise PullbackError(
+                f"points have shape {points.shape}; expected (p, 3), or ({self.steps}, p, 3) for points that move"
+            )
+        if points.ndim < 3:
+            points = points.reshape(-1, 3)
+            element, weights = locate(self.mesh, points, self.births, reach=reach)
+            refuse_outside(self.mesh, points, element)
+            return make_probes(self.growth.rank[self.mesh.elements[element]], weights, self.dtype, self.device)
+        points = np.concatenate([points[:1], points])
+        states, count, _ = points.shape
+        born = birth_steps(self.births, self.dt, self.steps)
+        until = np.repeat(np.arange(states), count)
+        until[:count] = 1
+        element, weights = locate(self.mesh, points.reshape(-1, 3), born, until, reach)
+        refuse_not_there(self.mesh, points, element, born)
+        nodes = self.growth.rank[self.mesh.elements[element]]
+        return make_probes(nodes, weights, self.dtype, self.device, states)
+
+    def under_beam(self, depths: Any) -> Probes:
+        """Return probes that follow the beam, below it by depths (d,) [m]; where it is not lit they stay behind.
+
+        Points beside the part by less than half an element's edge are taken to its surface.
+        """
+        if self.laser is None or not self.laser.on.any():
+            raise PullbackError("the beam is never lit in this process; there is nothing to follow")
+        lit = np.flatnonzero(self.laser.on)
+        latest = lit[np.maximum(np.searchsorted(lit, np.arange(self.steps), side="right") - 1, 0)]
+        below = np.zeros((np.size(depths), 3))
+        below[:, 2] = -np.ravel(depths)
+        return self.probes(self.laser.positions[latest][:, None] + below, reach=1.0)
 
     def run(
         self,

@@ -67,9 +67,9 @@ class Reverse:
         )
         self.look_all_vjp = walker.make(kernels.look_all_vjp, "held rows phases volume T adj_T hints lam sums")
         self.begin_vjp = walker.make(kernels.begin_vjp, "held rows phases volume T lam hints adj_T sums")
-        self.look_vjp, self.seen_nodes = None, 0
+        self.look_vjp, self.probes = None, probes
         if probes is not None and len(probes) and self.adj_seen is not None:
-            self.adj_seen, self.seen_nodes = self.adj_seen.contiguous(), len(probes.nodes)
+            self.adj_seen = probes.lines(self.adj_seen.contiguous())
             names = {f"probe_{n}": view(getattr(probes, n)) for n in ("nodes", "node_starts", "probe", "node_weight")}
             self.look_vjp = walker.make(
                 kernels.look_vjp,
@@ -133,8 +133,8 @@ class Reverse:
 
     def _observe(self, step: int) -> None:
         """Add the cotangents of what was seen of the current state."""
-        if self.look_vjp is not None:
-            self.look_vjp(0, self.seen_nodes, step)
+        if self.look_vjp is not None and self.probes is not None:
+            self.look_vjp(*self.probes.nodes_at(step))
         shots, user = self.march.snapshots, self.fixed.tensors["user"]
         if self.adj_shots is not None and step in shots:
             torch.index_select(self.adj_shots[shots[step]], 0, user, out=self.adj_T)

@@ -27,7 +27,7 @@ AIR_NUMBERS = 4
 class Fixed:
     """What no run changes, as tensors on the device: the growing part of `growth.py`, and where temperatures are held.
 
-    shape, conductances: the shape of each element and its 56 numbers; material (e,) or None where there is one only;
+    shape, conductances: the shape of each element and its 28 numbers; material (e,) or None where there is one only;
     held (n,) int32; held_temperature (n,).
     """
 
@@ -58,7 +58,8 @@ class Beam:
 class Probes:
     """Places to look at: probe p is the sum of weight times temperature over its nodes, from starts[p] on.
 
-    The same by node: `nodes` are looked at by the probes from node_starts[j] on.
+    The same by node: `nodes` are looked at by the probes from node_starts[j] on. Probes that move have rows (state,
+    probe), one after the other, and state_starts (states + 1,) says where the nodes of each state begin.
     """
 
     starts: Tensor
@@ -68,9 +69,26 @@ class Probes:
     node_starts: Tensor
     probe: Tensor
     node_weight: Tensor
+    state_starts: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        rows = len(self.starts) - 1
+        return rows if self.state_starts is None else rows // (len(self.state_starts) - 1)
+
+    def lines(self, seen: Tensor) -> Tensor:
+        """Return what was seen (states, p) as the kernels want it: all in one line if the probes move."""
+        return seen if self.state_starts is None else seen.view(1, -1)
+
+    def rows_at(self, state: int) -> tuple[int, int, int]:
+        """Return the first row of a state, how many it has, and its line."""
+        return (0, len(self), state) if self.state_starts is None else (state * len(self), len(self), 0)
+
+    def nodes_at(self, state: int) -> tuple[int, int, int]:
+        """Return the first of the nodes looked at in a state, how many there are, and the line of what was seen."""
+        if self.state_starts is None:
+            return 0, len(self.nodes), state
+        first, last = self.state_starts[state : state + 2].tolist()
+        return first, last - first, 0
 
 
 class Walker:
@@ -82,7 +100,7 @@ class Walker:
         t = fixed.tensors
         real = REAL[fixed.dtype]
         row, phase = row_types(real)
-        _, vec8, vec56 = vectors(real)
+        _, vec8, vec28 = vectors(real)
         vec8i = vectors(real)[0]
         values = numbers.detach().to("cpu", torch.float64).numpy()
         rows, phases = segment_rows(fixed.materials, values[AIR_NUMBERS:])
@@ -103,7 +121,7 @@ class Walker:
         self.views = {
             "corners": view(t["corners"], vec8i),
             "shape": view(t["shape"]),
-            "conductances": view(t["conductances"], vec56),
+            "conductances": view(t["conductances"], vec28),
             "material": view(t.get("material")),
             "slots": view(t["slots"], vec8i),
             "more_starts": view(t["more_starts"]),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import pullback as pb
+from pullback.core.interrupt import gentle_interrupt
 from pullback.tasks import identify_masses
-from pullback.tasks._interrupt import gentle_interrupt
 from pullback.tasks.identify_masses import Options, run, standard_error
 
 # a least-squares estimate lies within this many standard errors of the truth, but for one seed in ten thousand or so

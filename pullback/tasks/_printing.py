@@ -1,0 +1,46 @@
+"""What tasks about printing share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pullback.thermal.process import Process
+
+NOT_THE_LOSS = ("iterations", "out", "fresh", "device")
+"""Options that do not change what is computed, and may differ when a run goes on."""
+
+
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a checkpoint must agree in."""
+    return {name: str(value) for name, value in options.items() if name not in NOT_THE_LOSS}
+
+
+def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes of the build to watch, (count,): from the first born to the last, evenly; and when they are born."""
+    printed = process.mesh.element_set("build")
+    order = printed[np.argsort(process.births[printed], kind="stable")]
+    place = np.round(np.linspace(0.05, 1.0, count) * (len(order) - 1)).astype(np.int64)
+    # corner 6 of an element is at its top
+    nodes = process.mesh.elements[order[place], 6]
+    born = np.full(len(process.mesh.nodes), np.inf)
+    np.minimum.at(born, process.mesh.elements, process.births[:, None])
+    return nodes, born[nodes]
+
+
+def lit_steps(process: Process) -> np.ndarray:
+    """Return in which steps the beam is lit, (steps,)."""
+    return process.on
+
+
+def print_numbers(title: str, numbers: Mapping[str, Any], console: Console) -> None:
+    """Print a table of names and values."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in numbers.items():
+        table.add_row(escape(name), escape(f"{value:.5g}" if isinstance(value, float) else str(value)))
+    console.print(table)
