@@ -79,6 +79,20 @@ def moving_gaussian(points, time, edges, where, radius, alpha, heat_capacity, no
     return rises
 
 
+def moving_ellipsoid(points, time, where, sizes, alpha, heat_capacity, nodes=400):
+    """Return the rise at `time` per watt since 0, (points,) [K/W], of an ellipsoid exp(−3 Σ (offset/size)²): z < 0.
+
+    sizes (3,): along x, y, z. Each axis spreads by itself, to a variance of size²/6 + 2 alpha s; the image above z = 0
+    doubles it.
+    """
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    s, weights = 0.5 * time * (x + 1), 0.5 * time * w
+    center = np.concatenate([where(time - s), np.zeros((nodes, 1))], axis=1)
+    spread = np.asarray(sizes) ** 2 / 6 + 2 * alpha * s[:, None]
+    away = (points[:, None] - center) ** 2 / (2 * spread)
+    return 2 * (np.exp(-away.sum(2)) / np.sqrt(2 * pi * spread).prod(1)) @ weights / heat_capacity
+
+
 def rosenthal(ahead, aside, below, power, speed, k, alpha):
     """Return the steady rise [K] at an offset [m] from a point source that moves over a half-space at `speed`."""
     d = np.sqrt(ahead**2 + aside**2 + below**2)

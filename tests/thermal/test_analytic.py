@@ -208,6 +208,42 @@ def test_moving_gaussian_temperature_and_its_gradient_by_power():
         assert np.abs(ours - theirs).max() < 0.015 * theirs.max(), points[k]
 
 
+def test_gradients_by_conductivity_capacity_radius_and_absorptivity():
+    radius, length = 1e-3, 4e-3
+    mesh = half_space(length, radius / 5, radius / 10, radius)
+    process = th.Process(
+        mesh, track(length), material=STEEL, dt=length / SPEED / 450, source=th.Gaussian(radius, 0.4), threads=1
+    )
+    nodes, points = nearest(mesh, np.array([[2.4, 0.4, -0.3]]) * 1e-3)
+    values = {"conductivity": 20.0, "heat_capacity": 500.0, "radius": radius, "absorptivity": 0.4}
+    leaves = {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in values.items()}
+    rise = process.run(100.0, probes=process.probes(nodes=nodes), **leaves).probes[-1, 0] - 300.0
+    found = torch.autograd.grad(rise, list(leaves.values()))
+    rise = float(rise.detach())
+
+    def closed(conductivity, heat_capacity, radius, absorptivity):
+        rho_cp = 8000.0 * heat_capacity
+        parts = exact.moving_gaussian(points, 0.4, process.times, position, radius, conductivity / rho_cp, rho_cp)
+        return 200.0 * absorptivity * float(parts.sum())
+
+    assert rise == pytest.approx(closed(**values), rel=0.01)
+    for (name, value), ours in zip(values.items(), found):
+        high, low = (closed(**{**values, name: value * (1 + change)}) for change in (1e-4, -1e-4))
+        # per share of change: some of these nearly cancel
+        assert value * float(ours) == pytest.approx((high - low) / 2e-4, abs=0.01 * rise), name
+
+
+def test_moving_ellipsoid():
+    sizes, length = (1.1e-3, 0.9e-3, 0.8e-3), 2e-3
+    mesh = half_space(length, 2e-4, 1e-4, 1e-3)
+    source = th.Goldak(front=sizes[0], back=sizes[0], width=sizes[1], depth=sizes[2], absorptivity=0.4)
+    process = th.Process(mesh, track(length), material=STEEL, dt=length / SPEED / 220, source=source, threads=1)
+    nodes, points = nearest(mesh, np.array([[1, 0, 0], [1, 0, -0.5], [1, 0.8, 0], [2, 0, 0]]) * 1e-3)
+    rise = process.run(100.0, probes=process.probes(nodes=nodes)).probes[-1].numpy() - 300.0
+    expected = 0.4 * 200.0 * exact.moving_ellipsoid(points, 0.2, position, sizes, ALPHA, 4e6)
+    assert rise == pytest.approx(expected, rel=0.01)
+
+
 BEHIND = [[-1.4, 0, 0], [-2, 0, 0], [-2.6, 0, 0], [-0.6, 1, 0], [-1, 1, 0], [-2, 1, -0.5], [-0.6, 0, -1], [-1, 0, -1],
           [-2, 0, -1.4]]  # fmt: skip
 ABEAM = [[0, 1, 0], [0, 0, -1]]
