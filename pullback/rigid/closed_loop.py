@@ -42,7 +42,7 @@ class QuickStep:
         """Return how to do again what this thread did last, if nothing but q, qd and u is going to change."""
         _, _, impulses, u, parameters = inputs
         repeat = program.repeat(inputs)
-        if repeat is None or impulses is not None or parameters.requires_grad:
+        if repeat is None or impulses is not None or parameters.requires_grad or _in_transform():
             return None
         return QuickStep(program, repeat, u, parameters)
 

@@ -132,3 +132,20 @@ def test_threads_have_launches_of_their_own(sim):
         thread.join()
     for one, other in zip(found, expected):
         assert torch.equal(one, other)
+
+
+def test_the_first_step_of_all_may_be_in_a_transform():
+    world = pb.World()
+    world.add_box("box", size=(0.1, 0.1, 0.1), mass=1.0, position=(0.0, 0.0, 1.0))
+    sim = world.compile(dt=1e-2, dtype=F64)
+    state = sim.initial_state()
+
+    def after(qd):
+        return sim.step(pb.State(state.q, qd)).qd[0]
+
+    first = torch.func.jacrev(after)(state.qd)
+    u = torch.zeros(1, 0, dtype=F64)
+    for _ in range(3):
+        state = sim.step(state, u)
+    assert torch.isfinite(first).all()
+    assert state.qd[0, 5].item() == pytest.approx(-9.81 * 0.03)
