@@ -80,12 +80,14 @@ class HistoryLoss:
         power = torch.full((process.steps,), 0.6 * LASER, dtype=process.dtype, device=process.device)
         power.requires_grad_()
         begin, work = now(), time.process_time()
-        loss = (process.run(power, snapshots=self.shots).snapshots - self.target).square().mean()
+        history = process.run(power, snapshots=self.shots)
+        loss = (history.snapshots - self.target).square().mean()
         middle = now()
         (gradient,) = torch.autograd.grad(loss, power)
         end = now()
         if not bool(torch.isfinite(gradient).all() & gradient.any()):
             raise AssertionError("the gradient is not finite, or zero")
+        self.ledger = history.ledger
         return middle - begin, end - middle, time.process_time() - work
 
 
@@ -110,7 +112,7 @@ def measure_hourglass(steps: int, device: str, bar: float, duration: float) -> t
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found: Figures = json.loads(done.stdout.splitlines()[-1])
-    say("  " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()))
+    say("  " + ", ".join(f"{name} {value:.3g}" for name, value in found.items()))
     forward, backward = found["forward [s]"], found["gradient [s]"]
     total = forward + backward
     what = f"hourglass, {steps:,} steps, {device}"
@@ -120,6 +122,7 @@ def measure_hourglass(steps: int, device: str, bar: float, duration: float) -> t
         (f"{what}, on processors", f"{found['processors [s]']:.2f} s", f"{1e6 * total / steps:.0f} us a step", ""),
         (f"{what}, to make it ready, once", f"{found['ready [s]']:.2f} s", "", ""),
         limit(f"{what}, extra memory", found["memory [MB]"], 200, "MB"),
+        (f"{what}, missing in the ledger", f"{abs(found['ledger']):.1e}", "of the heat to and fro", ""),
         (f"{what}, all its states", f"{4e-6 * NODES * steps:.0f} MB", "kept by the notebook, and their cotangents", ""),
     ]
     if steps == round(END / DT):
@@ -141,7 +144,9 @@ def report_hourglass(steps: int, device: str, duration: float) -> Figures:
         begin = now()
         process = published_hourglass(part, dt=duration / steps, duration=duration, **options)
         figures["ready [s]"] = now() - begin
-        figures["forward [s]"], figures["gradient [s]"], figures["processors [s]"] = HistoryLoss(process)()
+        loss = HistoryLoss(process)
+        figures["forward [s]"], figures["gradient [s]"], figures["processors [s]"] = loss()
+        figures["ledger"] = loss.ledger.error
 
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import torch
@@ -151,8 +152,11 @@ class ImplicitWalker(Walker):
                 return float(torch.linalg.vector_norm(missing))
             scale *= 0.5
 
-    def solve(self, right: Tensor, relative: float, elements: int, nodes: int) -> None:
-        """Solve S x = right by conjugate gradients with the diagonal as preconditioner, eq. (22)."""
+    def solve(self, right: Tensor, relative: float, elements: int, nodes: int) -> float:
+        """Solve S x = right by conjugate gradients with the diagonal as preconditioner, eq. (22).
+
+        Returns how much of the right side is left over; more than `relative` where the iterations did not suffice.
+        """
         x, r, z, p, Sp = (vector[0, :nodes] for vector in (self.x, self.r, self.z, self.p, self.Sp))
         # with conduction's own diagonal, which the flows do not show
         inverse = 1.0 / (self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes))
@@ -163,7 +167,7 @@ class ImplicitWalker(Walker):
         rz = first = float(r @ z)
         for _ in range(ITERATIONS):
             if rz <= relative * relative * first or rz == 0.0:
-                return
+                break
             self.drive(0, elements)
             self.apply(0, nodes, 8 * elements)
             step = rz / float(p @ Sp)
@@ -172,6 +176,7 @@ class ImplicitWalker(Walker):
             torch.mul(r, inverse, out=z)
             old, rz = rz, float(r @ z)
             p.mul_(rz / old).add_(z)
+        return sqrt(rz / first) if first > 0.0 else 0.0
 
     def own(self, elements: int, nodes: int) -> Tensor:
         """Return the diagonal of the conduction operator (nodes,) [m], kept until the part grows."""
@@ -240,7 +245,12 @@ class ImplicitReverse(Reverse):
         first, last = growth.event_starts[step + 1], growth.event_starts[step + 2]
         self.before_birth(int(first), int(last - first))
         self.prepare_vjp(0, nodes)
-        walker.solve(self.right, 0.1 * walker.tolerance, elements, nodes)
+        left = walker.solve(self.right, 0.1 * walker.tolerance, elements, nodes)
+        if left > 1e3 * walker.tolerance:
+            raise PullbackError(
+                f"the gradient of step {step} did not converge: {left:.1e} of its right side is left after "
+                f"{ITERATIONS} iterations; take a smaller dt"
+            )
         if self.sums is not None:
             walker.p.copy_(walker.x)
             walker.drive(0, elements)

@@ -108,6 +108,22 @@ def test_a_part_that_has_come_to_rest_goes_on(dtype):
     assert float(gap[20:].max()) < (1e-10 if dtype == torch.float64 else 2e-3)
 
 
+def test_a_gradient_that_does_not_converge_is_refused(monkeypatch):
+    # a rod and a step so long that conjugate gradients take as many iterations as there are elements
+    rod = th.box((0.3, 1e-3, 1e-3), 1e-3).with_sets(nodes={"end": lambda x: x[:, 0] < 1e-9})
+    material = th.constant_material(20.0, 500.0, 8000.0)
+    process = th.Process(
+        rod, dt=1e6, duration=1e6, material=material, fixed={"end": 300.0}, method=th.Implicit(), threads=1
+    )
+    start = torch.full((len(rod.nodes),), 400.0, dtype=torch.float64, requires_grad=True)
+    final = process.run(initial=start).final
+    (g,) = torch.autograd.grad(final.sum(), start, retain_graph=True)
+    assert 100.0 * float(g.sum()) == pytest.approx(float((final.detach() - 300.0).sum()), rel=1e-8)
+    monkeypatch.setattr("pullback.thermal.implicit.ITERATIONS", 200)
+    with pytest.raises(pb.PullbackError, match=r"gradient of step 0 did not converge.*smaller dt"):
+        torch.autograd.grad(final.sum(), start)
+
+
 def test_refusals():
     with pytest.raises(pb.PullbackError, match=r"theta is 0.2; expected 0.5"):
         th.Implicit(0.2)
