@@ -33,6 +33,11 @@ def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, born[nodes]
 
 
+def lit_steps(process: Process) -> np.ndarray:
+    """Return in which steps the beam is lit, (steps,)."""
+    return process.on
+
+
 def print_numbers(title: str, numbers: Mapping[str, Any], console: Console) -> None:
     """Print a table of names and values."""
     table = Table(title=title, title_justify="left", show_header=False)

@@ -86,7 +86,7 @@ class Options:
 
 @dataclass
 class Treated:
-    """What was found: powers [W] (steps,), temperatures [K] (steps + 1, layers) in the middle of layers, and the loss."""
+    """What was found: powers [W] (steps,), temperatures [K] (steps + 1, layers) in the middle of layers, the loss."""
 
     process: th.Process
     start: Tensor

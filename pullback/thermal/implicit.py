@@ -130,7 +130,7 @@ class ImplicitWalker(Walker):
             self.book(0, nodes, 8 * elements)
 
     def _rounding(self, elements: int, nodes: int) -> float:
-        """Return what is missing where temperatures are right but for rounding: near rest it is more than what flows."""
+        """Return what is missing where temperatures are right but for rounding: near rest more than what flows."""
         stiffness = self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes)
         potential = 8.0 * torch.finfo(self.fixed.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
         return float(torch.linalg.vector_norm(stiffness * potential))
