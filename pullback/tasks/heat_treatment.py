@@ -70,7 +70,7 @@ class Options:
     """Knots of the power over time."""
     iterations: int = 60
     """Steps of the optimiser."""
-    optimizer: Literal["adam", "lbfgs"] = "adam"
+    optimizer: Literal["adam", "lbfgs"] = "lbfgs"
     """The optimiser."""
     learning_rate: float | None = None
     """Learning rate; none: 0.05 for adam, 1 for lbfgs."""

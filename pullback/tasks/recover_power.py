@@ -38,6 +38,8 @@ CELL = {"small": 2e-3, "full": 1e-3}
 """Edges of elements, height of layers and distance of tracks [m]; the beam's radius goes with them."""
 PLATE = {"small": (0.05, 0.005), "full": (0.1, 0.01)}
 DT = {"small": 0.2, "full": 0.02}
+MOMENTS = 60
+"""About how many moments are written as VTK."""
 REDUCTION = 90.0
 """How many times smaller the loss is to be in the end: 94 in the published run, after 200 iterations."""
 
@@ -184,7 +186,7 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
     process, result, out = found.process, found.result, options.out
     nodes, born = chosen_nodes(process, 4)
     names = [f"z = {z * 1e3:.0f} mm" for z in process.mesh.nodes[nodes, 2]]
-    shots = range(0, process.steps + 1, step)
+    shots = range(0, process.steps + 1, step * max(1, round(process.steps / step / MOMENTS)))
     probes = process.probes(nodes=nodes)
     wanted, begun, got = (
         process.run(power, probes=probes, snapshots=shots) for power in (found.hidden, found.start, found.power)

@@ -129,9 +129,9 @@ class _Run:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         columns += (TextColumn("loss {task.fields[loss]:.4g}, best {task.fields[best]:.4g}, {task.fields[left]} left"),)
         with Progress(*columns, console=console) as progress:
-            nothing = float("nan")
             done = len(result.losses)
-            bar = progress.add_task(title, total=iterations, completed=done, loss=nothing, best=nothing, left="?")
+            shown = {"loss": result.losses[-1] if done else float("nan"), "best": result.best_loss, "left": "?"}
+            bar = progress.add_task(title, total=iterations, completed=done, **shown)
             while len(result.losses) < iterations and not stop and not result.converged:
                 self.iterate()
                 self.save()
