@@ -10,14 +10,14 @@ from pullback.core.launch import kernel_module
 
 @cache
 def vectors(real: type) -> tuple[type, type, type]:
-    """Return the types of an element's eight nodes, of a number for each, and of one for each pair in both orders."""
-    return wp.types.vector(8, wp.int32), wp.types.vector(8, real), wp.types.vector(56, real)
+    """Return the types of an element's eight nodes, of a number for each, and of one for each of their pairs."""
+    return wp.types.vector(8, wp.int32), wp.types.vector(8, real), wp.types.vector(28, real)
 
 
 @cache
 def flow_kernel(real: type) -> Any:
     """Return the kernel that writes the flow into each corner of each element."""
-    vec8i, vec8, vec56 = vectors(real)
+    vec8i, vec8, vec28 = vectors(real)
 
     @wp.kernel(module=kernel_module("thermal_flow", real))
     def flow(
@@ -25,7 +25,7 @@ def flow_kernel(real: type) -> Any:
         # model
         corners: wp.array(dtype=vec8i),
         shape: wp.array(dtype=wp.int32),
-        conductances: wp.array(dtype=vec56),
+        conductances: wp.array(dtype=vec28),
         material: wp.array(dtype=wp.int32),
         # in
         u: wp.array2d(dtype=real),
@@ -42,10 +42,15 @@ def flow_kernel(real: type) -> Any:
         for i in range(8):
             v[i] = u[m, nodes[i]]
         f = vec8()
-        # corner i has its seven partners i ^ d: eight independent sums, which a CPU does at once
+        # corner i has its seven partners i ^ d: eight independent sums, which a CPU does at once. All integers here are
+        # known when the kernel is compiled
         for d in range(1, 8):
+            highest = 1 + int(d >= 2) + 2 * int(d >= 4)
             for i in range(8):
-                f[i] += G[8 * d - 8 + i] * (v[i ^ d] - v[i])
+                # of the two corners of a pair the one without the highest bit of d, and that bit left out
+                corner = wp.where((i & highest) == 0, i, i ^ d)
+                pair = 4 * d - 4 + ((corner & (highest - 1)) | ((corner >> 1) & (4 - highest)))
+                f[i] += G[pair] * (v[i ^ d] - v[i])
         flows[e] = f
 
     return flow

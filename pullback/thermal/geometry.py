@@ -14,8 +14,17 @@ SAME_SHAPE = 1e-9
 """Elements whose edges differ by less than this share of their size have the same conductances."""
 CHUNK = 50_000
 
-# the partner of corner i at distance d in the flow kernel's order
-PARTNERS = np.array([[i, i ^ d] for d in range(1, 8) for i in range(8)])
+
+def _pairs() -> np.ndarray:
+    """Return the two corners of each of an element's 28 pairs, (28, 2), in the order of `conduction_kernels.py`."""
+    pairs = []
+    for d in range(1, 8):
+        highest = 1 << (d.bit_length() - 1)
+        pairs += [(i, i ^ d) for i in range(8) if not i & highest]
+    return np.array(pairs)
+
+
+PAIRS = _pairs()
 
 
 def trilinear(points: np.ndarray) -> np.ndarray:

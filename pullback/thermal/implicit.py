@@ -10,6 +10,7 @@ import torch
 from pullback.core.bridge import REAL, view
 from pullback.core.errors import PullbackError
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
+from pullback.thermal.geometry import PAIRS
 from pullback.thermal.implicit_kernels import implicit_kernels
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.reverse import Reverse
@@ -129,7 +130,7 @@ class ImplicitWalker(Walker):
             self.book(0, nodes, 8 * elements)
 
     def _rounding(self, elements: int, nodes: int) -> float:
-        """Return what is missing where temperatures are right but for rounding: near rest it is more than what flows."""
+        """Return what is missing where temperatures are right but for rounding: near rest more than what flows."""
         stiffness = self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes)
         potential = 8.0 * torch.finfo(self.fixed.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
         return float(torch.linalg.vector_norm(stiffness * potential))
@@ -178,7 +179,11 @@ class ImplicitWalker(Walker):
         if known is None or known[0] != elements:
             t = self.fixed.tensors
             corners = t["corners"][:elements].long()
-            sums = t["conductances"].view(-1, 7, 8).sum(1)[t["shape"][:elements].long()]
+            pairs = t["conductances"]
+            sums = pairs.new_zeros(len(pairs), 8)
+            for corners_of in PAIRS.T:
+                sums.index_add_(1, torch.as_tensor(corners_of.copy(), device=pairs.device), pairs)
+            sums = sums[t["shape"][:elements].long()]
             total = self.new(self.fixed.nodes).index_add_(0, corners.reshape(-1), sums.reshape(-1))
             self._own = known = (elements, total)
         return known[1][:nodes]

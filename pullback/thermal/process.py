@@ -15,7 +15,7 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.functions import marched
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
-from pullback.thermal.geometry import PARTNERS, conductances, distinct_shapes, fastest_rates, in_chunks
+from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
 from pullback.thermal.growth import birth_steps, grow
 from pullback.thermal.implicit import Implicit
 from pullback.thermal.laser import Laser
@@ -145,7 +145,7 @@ class Process:
             nodes = growth.rank[mesh.node_set(name)]
             held[nodes], held_temperature[nodes] = 1, temperature
         floats = {
-            "conductances": G[:, PARTNERS[:, 0], PARTNERS[:, 1]],
+            "conductances": G[:, PAIRS[:, 0], PAIRS[:, 1]],
             "volume": growth.volume,
             "area": growth.area,
             "held_temperature": held_temperature,

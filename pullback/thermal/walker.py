@@ -27,7 +27,7 @@ AIR_NUMBERS = 4
 class Fixed:
     """What no run changes, as tensors on the device: the growing part of `growth.py`, and where temperatures are held.
 
-    shape, conductances: the shape of each element and its 56 numbers; material (e,) or None where there is one only;
+    shape, conductances: the shape of each element and its 28 numbers; material (e,) or None where there is one only;
     held (n,) int32; held_temperature (n,).
     """
 
@@ -100,7 +100,7 @@ class Walker:
         t = fixed.tensors
         real = REAL[fixed.dtype]
         row, phase = row_types(real)
-        _, vec8, vec56 = vectors(real)
+        _, vec8, vec28 = vectors(real)
         vec8i = vectors(real)[0]
         values = numbers.detach().to("cpu", torch.float64).numpy()
         rows, phases = segment_rows(fixed.materials, values[AIR_NUMBERS:])
@@ -121,7 +121,7 @@ class Walker:
         self.views = {
             "corners": view(t["corners"], vec8i),
             "shape": view(t["shape"]),
-            "conductances": view(t["conductances"], vec56),
+            "conductances": view(t["conductances"], vec28),
             "material": view(t.get("material")),
             "slots": view(t["slots"], vec8i),
             "more_starts": view(t["more_starts"]),

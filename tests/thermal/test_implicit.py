@@ -98,12 +98,14 @@ def test_melting_in_one_long_step_keeps_the_heat():
 def test_a_part_that_has_come_to_rest_goes_on(dtype):
     # what flows in the last steps is less than rounding
     mesh = th.box((0.004, 0.003, 0.003), 0.001).with_sets(nodes={"end": lambda x: x[:, 0] < 1e-9})
-    options = dict(material=TOY, convection=200.0, emissivity=0.5, ambient=310.0, method=th.Implicit(), dtype=dtype)
-    history = th.Process(mesh, dt=50.0, duration=2000.0, initial=900.0, fixed={"end": 700.0}, **options).run(
-        snapshots=range(41)
-    )
+    process = th.Process(
+        mesh, dt=50.0, duration=2000.0, material=TOY, convection=200.0, emissivity=0.5, ambient=310.0, initial=900.0,
+        fixed={"end": 700.0}, method=th.Implicit(), dtype=dtype,
+    )  # fmt: skip
+    history = process.run(snapshots=range(41))
     gap = (history.snapshots - history.final).abs().amax(1)
-    assert float(gap[0]) > 50.0 and float(gap[20:].max()) < 1e-10 * 2e7 ** (dtype == torch.float32)
+    assert float(gap[0]) > 50.0
+    assert float(gap[20:].max()) < (1e-10 if dtype == torch.float64 else 2e-3)
 
 
 def test_refusals():
