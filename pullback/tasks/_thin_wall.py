@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
@@ -60,6 +61,12 @@ def thin_wall(
     }
     limit = th.Process(mesh, path, dt=0.25 * cell[0] / SPEED, **settings).stable_dt
     return th.Process(mesh, path, dt=SHARE * limit / faster, **settings)
+
+
+def rough_power(watts: float, knots: int, bounds: tuple[float, float], seed: int) -> torch.Tensor:
+    """Return a power [W] at knots to start from: about the same everywhere, not quite, so that nothing is symmetric."""
+    wish = torch.rand(knots, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 0.5
+    return (watts + 0.02 * (bounds[1] - bounds[0]) * wish).clamp(*bounds)
 
 
 def moments(process: th.Process, count: int = 40) -> list[int]:

@@ -19,8 +19,8 @@ from rich.table import Table
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
 from pullback.tasks._device import find_device
-from pullback.tasks._printing import lit_steps, settings_of
-from pullback.tasks._thin_wall import moments, thin_wall
+from pullback.tasks._printing import settings_of
+from pullback.tasks._thin_wall import moments, rough_power, thin_wall
 from pullback.thermal.report import plot_lines, plot_loss, plot_power, write_report
 
 Tensor = torch.Tensor
@@ -55,6 +55,8 @@ class Options:
     """Steps of the optimiser (Adam)."""
     learning_rate: float = 0.1
     """Its learning rate."""
+    seed: int = 0
+    """Seed of the small random part of the power at the start."""
     fresh: bool = False
     """Start over; otherwise a run that was interrupted in the same folder goes on."""
     out: Path = Path("out/hold-melt-pool")
@@ -107,7 +109,8 @@ def run(options: Options) -> Held:
         out_of_reach = reach(depth_of, process, asked, target, bounds)
     say_reach(out_of_reach, asked, bounds, console)
     knots = max(2, 1 + round(process.duration * options.knots))
-    power = th.KnotPower(process.steps, bounds, knots).to(device)
+    start = rough_power(0.5 * sum(bounds), knots, bounds, options.seed)
+    power = th.KnotPower(process.steps, bounds, knots, start=start).to(device)
     start_power = power().detach()
     where = torch.as_tensor(np.flatnonzero(asked), device=device)
 
@@ -139,7 +142,7 @@ def check(options: Options) -> None:
 
 def settled(process: th.Process, wait: float) -> np.ndarray:
     """Return the lit steps (N,) that are at least so long [s] after the beam was lit."""
-    on = lit_steps(process)
+    on = process.on
     begin = on & ~np.append(False, on[:-1])
     lit_at = np.maximum.accumulate(np.where(begin, np.arange(len(on)), 0))
     asked = on & ((np.arange(len(on)) - lit_at) * process.dt >= wait)
@@ -180,10 +183,10 @@ def say_reach(out_of_reach: np.ndarray, asked: np.ndarray, bounds: tuple[float, 
 def report(held: Held, history: th.History, options: Options, console: Console) -> None:
     """Print the table, and write pictures, VTK series and page."""
     target, process, out = options.target * 1e-3, held.process, options.out
-    on = lit_steps(process)
+    on = process.on
     rows = {}
     for name, depth, power in (
-        ("constant power", held.start_depth, held.start_power),
+        ("at the start", held.start_depth, held.start_power),
         ("found", held.depth, held.power),
     ):
         seen = depth[held.asked] * 1e3
@@ -203,7 +206,7 @@ def report(held: Held, history: th.History, options: Options, console: Console) 
         "Depth of the melt pool": plot_lines(
             out / "depth.png",
             {
-                "constant power": (times, lit * held.start_depth.cpu().numpy() * 1e3),
+                "at the start": (times, lit * held.start_depth.cpu().numpy() * 1e3),
                 "found": (times, lit * held.depth.cpu().numpy() * 1e3),
                 "target": (times[[0, -1]], np.full(2, options.target)),
             },

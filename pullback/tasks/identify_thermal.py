@@ -1,8 +1,8 @@
 """Find heat capacity, conductivity, heat loss and absorptivity from temperatures of a part's top layer.
 
 A wall is printed, and the temperatures of its top layer are recorded with noise, as a camera would. A model that starts
-with wrong numbers is moved down the gradient of its error. Factors of the four numbers are found as logarithms, turned
-and stretched such that a unit in each direction changes what is seen by as much as the noise does.
+with wrong numbers is moved down the gradient of its error, in logarithms: the gradient is that of the whole print, by
+its adjoint, the curvature that of Gauss and Newton, damped after Levenberg and Marquardt.
 
 Not everything can be told from such data: if all four numbers were larger by the same factor, temperatures would hardly
 change. Only latent heat and radiation, which are known here, hold the scale. The report says how well each number is
@@ -11,7 +11,7 @@ told, and which of them trade off against each other; a number known from elsewh
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.interrupt import gentle_interrupt
 from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
 from pullback.tasks._thin_wall import moments, thin_wall
 from pullback.thermal.report import plot_histories, plot_loss, write_report
 
@@ -40,6 +41,10 @@ ROOM = 1.3
 """Factors may be wrong by this much more than they start."""
 DIFFERENCE = 1e-4
 """Of logarithms, for the derivative of what is seen."""
+FARTHEST = log(1.5)
+"""By how much a logarithm may change in one step."""
+AT_REST = 0.01
+"""Done when a step would change no number by more than this many of its standard errors, or by this share of 1e-3."""
 ALIKE = 0.9
 """Two numbers whose errors have a correlation beyond this are told apart badly."""
 
@@ -60,12 +65,10 @@ class Options:
     """Of the wall [mm]."""
     cooling: float = 12.0
     """How long to watch the wall cool [s]."""
-    iterations: int = 20
-    """Most steps of the optimiser (L-BFGS)."""
+    iterations: int = 12
+    """Most steps of the optimiser."""
     seed: int = 0
     """Seed of the start and of the noise."""
-    fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
     out: Path = Path("out/identify-thermal")
     """Folder for the report, its pictures and the VTK series."""
     device: str = "cpu"
@@ -90,7 +93,9 @@ class Identified:
     directions: Tensor
     """Those directions, as columns (names, names)."""
     noise: float
-    design: th.Design = field(default_factory=th.Design)
+    losses: list[float] = field(default_factory=list)
+    """Mean square error [K²] before each iteration, and in the end."""
+    interrupted: bool = False
     report: Path | None = None
 
     @property
@@ -99,20 +104,6 @@ class Identified:
         pairs = [(i, j) for i in range(len(self.names)) for j in range(i)]
         hard = [(self.names[j], self.names[i], float(self.correlation[i, j])) for i, j in pairs]
         return sorted((p for p in hard if abs(p[2]) > ALIKE), key=lambda p: -abs(p[2]))
-
-
-class Factors(torch.nn.Module):
-    """Factors of numbers, within bounds by construction, from variables y that are 0 at the start."""
-
-    def __init__(self, start: Tensor, limit: float, turn: Tensor) -> None:
-        super().__init__()
-        self.limit, self.turn = log(limit), turn
-        self.free = torch.atanh(torch.log(start) / self.limit)
-        self.y = torch.nn.Parameter(torch.zeros_like(start))
-
-    def forward(self) -> Tensor:
-        """Return the factors."""
-        return torch.exp(self.limit * torch.tanh(self.free + self.turn @ self.y))
 
 
 def run(options: Options) -> Identified:
@@ -130,21 +121,9 @@ def run(options: Options) -> Identified:
         truth = model.see(torch.ones(len(names), dtype=torch.float64))
     data = truth + options.noise * torch.randn(truth.shape, generator=generator, dtype=torch.float64).to(truth)
     start = options.wrong_by ** (2.0 * torch.rand(len(names), generator=generator, dtype=torch.float64) - 1.0)
-    unit = max(options.noise, 1.0)
-
-    # y such that a unit of it changes what is seen by its noise: J turn has orthonormal columns
-    factors = Factors(start, limit, torch.eye(len(names), dtype=torch.float64))
-    J = model.derivative(start) / unit
-    to_free = (1.0 - (torch.log(start) / factors.limit).square()) * factors.limit
-    factors.turn = torch.linalg.inv(torch.linalg.qr(J * to_free)[1])
-
-    found = th.design(
-        lambda: th.history_error(model.see(factors()), data) / unit**2,
-        factors, optimizer="lbfgs", iterations=options.iterations, folder=options.out, resume=not options.fresh,
-        settings=settings_of(asdict(options)), title="finding the numbers", console=console,
-    )  # fmt: skip
-    identified = judge(model, factors().detach(), start, data, options.noise)
-    identified.design = found
+    factors, losses, interrupted = fit(model, start, data, limit, options, console)
+    identified = judge(model, factors, start, data, options.noise)
+    identified.losses, identified.interrupted = losses, interrupted
     report(identified, model, data, options, console)
     return identified
 
@@ -208,6 +187,47 @@ class Model:
         return torch.stack(columns, 1)
 
 
+def fit(
+    model: Model, start: Tensor, data: Tensor, limit: float, options: Options, console: Console
+) -> tuple[Tensor, list[float], bool]:
+    """Return the factors that fit the data best, the losses on the way, and whether it was interrupted."""
+    # heat capacity and conductivity set the stable step; they have bounds
+    bound = torch.tensor([log(limit) if name in ("heat_capacity", "conductivity") else 10.0 for name in model.names])
+    x, damping, losses = torch.log(start), 1e-2, []
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("rms error {task.fields[rms]:.4g} K"))
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
+        bar = progress.add_task("finding the numbers", total=options.iterations, rms=float("nan"))
+        for _ in range(options.iterations):
+            x = x.detach().requires_grad_()
+            loss = th.history_error(model.see(torch.exp(x)), data)
+            (gradient,) = torch.autograd.grad(loss, x)
+            losses.append(loss.item())
+            progress.update(bar, advance=1, rms=losses[-1] ** 0.5)
+            x = x.detach()
+            J = model.derivative(torch.exp(x))
+            H = 2.0 * J.mT @ J / data.numel()
+            error = (torch.linalg.pinv(H).diagonal() * 2.0 * losses[-1] / data.numel()).sqrt()
+            # damp more until a step leads down
+            while True:
+                step = -torch.linalg.solve(H + damping * torch.diag(H.diagonal()), gradient)
+                step = (x + step * (FARTHEST / step.abs().max()).clamp(max=1.0)).clamp(-bound, bound) - x
+                small = bool((step.abs() < AT_REST * error.clamp(min=1e-3)).all())
+                with torch.no_grad():
+                    there = th.history_error(model.see(torch.exp(x + step)), data).item()
+                if there < losses[-1] or small:
+                    break
+                damping *= 10.0
+            if there < losses[-1]:
+                x, damping = x + step, 0.1 * damping
+            if small or stop:
+                break
+        progress.update(bar, completed=options.iterations)
+    losses.append(min(there, losses[-1]))
+    if stop:
+        console.print(f"[yellow]stopped after {len(losses) - 1} iterations; this is what was reached[/]")
+    return torch.exp(x), losses, bool(stop)
+
+
 def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: float) -> Identified:
     """Return what the data tell about the factors: covariance (Jᵀ J)⁻¹ σ², σ² from what is left of the error."""
     J = model.derivative(factors)
@@ -224,7 +244,7 @@ def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: flo
 
 def report(found: Identified, model: Model, data: Tensor, options: Options, console: Console) -> None:
     """Print the tables, and write pictures, VTK series and page."""
-    table = Table(title=f"factors on the true numbers after {len(found.design.losses)} iterations")
+    table = Table(title=f"factors on the true numbers after {len(found.losses) - 1} iterations")
     for header in ("number", "start", "found", "error", "std. error"):
         table.add_column(header, justify="left" if header == "number" else "right")
     for k, name in enumerate(found.names):
@@ -243,14 +263,15 @@ def report(found: Identified, model: Model, data: Tensor, options: Options, cons
     x, y = process.mesh.nodes[model.top[few], :2].T * 1e3
     names = [f"x = {a:.1f} mm, y = {b:.1f} mm" for a, b in zip(x, y)]
     seen = slice(model.first, None)
-    bar = (options.noise / max(options.noise, 1.0)) ** 2
     pictures = {
         "Temperatures of the top layer": plot_histories(
             out / "temperatures.png", process.times[seen], best.probes[seen][:, few], names,
             target=data[:, few], start=first.probes[seen][:, few], title="top layer: found, measured (target), start",
         ),
-        "Loss": plot_loss(out / "loss.png", found.design.losses, bar=bar or None, bar_name="what the noise alone gives",
-                          title="mean square error"),
+        "Loss": plot_loss(
+            out / "loss.png", found.losses, bar=options.noise**2 or None, bar_name="what the noise alone gives",
+            title="mean square error [K²]",
+        ),
         "What the data tell": draw_correlation(found, out / "correlation.png"),
     }  # fmt: skip
     numbers = {
@@ -262,8 +283,8 @@ def report(found: Identified, model: Model, data: Tensor, options: Options, cons
         "noise [K]": options.noise,
         "temperatures seen": data.numel(),
         "steps": process.steps,
-        "iterations, gradients": f"{len(found.design.losses)}, {found.design.evaluations}",
-        "time [s]": found.design.seconds,
+        "iterations": len(found.losses) - 1,
+        "rms error at the start, in the end [K]": f"{found.losses[0] ** 0.5:.4g}, {found.losses[-1] ** 0.5:.4g}",
     }
     series = th.write_vtk(out / "temperature.pvd", process, best)
     found.report = write_report(
@@ -298,18 +319,21 @@ def draw_correlation(found: Identified, path: Path) -> Path:
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     place = np.arange(len(found.names))
+    start, factor, error, correlation = (
+        x.numpy() for x in (found.start, found.found, found.standard_error, found.correlation)
+    )
     left.axhline(1.0, color="gray", linewidth=1.0)
-    left.plot(place, found.start, "o", color="lightgray", label="at the start")
-    left.errorbar(place, found.found, 2.0 * found.standard_error * found.found, fmt="o", color="tab:blue", capsize=4,
-                  label="found, with 2 standard errors")  # fmt: skip
+    left.plot(place, start, "o", color="lightgray", label="at the start")
+    style = {"fmt": "o", "color": "tab:blue", "capsize": 4, "label": "found, with 2 standard errors"}
+    left.errorbar(place, factor, 2.0 * error * factor, **style)
     left.set(title="factor on the true number", xlim=(-0.5, len(place) - 0.5))
     left.set_xticks(place, [name.replace("_", "\n") for name in found.names])
     left.legend(fontsize=8)
     left.grid(alpha=0.3, axis="y")
-    image = right.imshow(found.correlation, cmap="RdBu_r", vmin=-1.0, vmax=1.0)
+    image = right.imshow(correlation, cmap="RdBu_r", vmin=-1.0, vmax=1.0)
     for i in place:
         for j in place:
-            value = float(found.correlation[i, j])
+            value = correlation[i, j]
             right.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if abs(value) > 0.6 else "black")
     labels = [LABELS[name] for name in found.names]
     right.set_xticks(place, labels)

@@ -20,8 +20,8 @@ from rich.table import Table
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
 from pullback.tasks._device import find_device
-from pullback.tasks._printing import lit_steps, settings_of
-from pullback.tasks._thin_wall import LAYER, moments, thin_wall
+from pullback.tasks._printing import settings_of
+from pullback.tasks._thin_wall import LAYER, moments, rough_power, thin_wall
 from pullback.thermal.report import plot_histories, plot_lines, write_report
 
 Tensor = torch.Tensor
@@ -66,6 +66,8 @@ class Options:
     """Steps of the optimiser (Adam) for each point."""
     learning_rate: float = 0.15
     """Its learning rate."""
+    seed: int = 0
+    """Seed of the small random part of the power at the start."""
     fresh: bool = False
     """Start over; otherwise a run that was interrupted in the same folder goes on."""
     out: Path = Path("out/pareto-heat")
@@ -105,7 +107,7 @@ def run(options: Options) -> Front:
         length=options.length * 1e-3, layers=options.layers, cell=CELL, plate=PLATE, dwell=options.dwell,
         cooling=options.cooling, fixed={"bottom": 300.0}, device=device,
     )  # fmt: skip
-    probes, on = process.probes(places(options)), lit_steps(process)
+    probes, on = process.probes(places(options)), process.on
 
     def objectives_of(power: Tensor) -> dict[str, Tensor]:
         seen = process.run(power, probes=probes).probes
@@ -145,7 +147,8 @@ def run(options: Options) -> Front:
 
     # the longest time, from the constant power that has it; then wishes down to what the least power has
     wishes: list[float] = []
-    start = th.KnotPower(process.steps, bounds, knots, start=watts[constant[:, 1].argmax()]).to(device)
+    best = rough_power(watts[constant[:, 1].argmax()], knots, bounds, options.seed)
+    start = th.KnotPower(process.steps, bounds, knots, start=best).to(device)
     longest = th.pareto_sweep(with_wishes, [{"energy": FRUGAL, "minus time": 1.0}], minimise, start)
     wishes += np.linspace(-longest[0].objectives["minus time"], constant[0, 1], options.points + 1)[1:-1].tolist()
     weights = [{"energy": 1.0, f"missed {k}": options.worth} for k in range(len(wishes))]
@@ -191,7 +194,7 @@ def places(options: Options) -> np.ndarray:
 
 def report(front: Front, probes, options: Options, console: Console) -> None:
     """Print the front, and write pictures, VTK series and page."""
-    process, out, on = front.process, options.out, lit_steps(front.process)
+    process, out, on = front.process, options.out, front.process.on
     table = Table(title="heat-treatment time against energy spent")
     for header in ("wish, s", "energy, kJ", "time, s", "constant power of this energy, s", ""):
         table.add_column(header, justify="right")

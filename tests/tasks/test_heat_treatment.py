@@ -30,7 +30,7 @@ def tiny(monkeypatch):
 
 @pytest.mark.usefixtures("tiny")
 def test_layers_come_nearer_to_the_time_asked_for(tmp_path, capsys):
-    found = run(Options(iterations=12, knots=6, target=3.0, learning_rate=0.2, out=tmp_path))
+    found = run(Options(iterations=6, knots=6, target=3.0, out=tmp_path))
     assert found.result.best_loss < 0.75 * found.result.losses[0]
     assert BOUNDS[0] <= found.power.min()
     assert found.power.max() <= BOUNDS[1]
@@ -63,7 +63,7 @@ def test_the_loss_is_made_of_times_and_of_what_does_not_melt():
 
 @pytest.mark.usefixtures("tiny")
 def test_what_a_probe_sees_before_its_layer_is_there_does_not_count(tmp_path):
-    found = run(Options(iterations=1, out=tmp_path))
+    found = run(Options(iterations=1, optimizer="adam", out=tmp_path))
     born = births_at(found.process, points(Options()))
     assert (born[1:] > born[:-1]).all()
     for k, time in enumerate(born):
