@@ -68,7 +68,7 @@ class Options:
     """Layers at the bottom that are not asked for: the cold plate cools them."""
     knots: int = 24
     """Knots of the power over time."""
-    iterations: int = 60
+    iterations: int = 30
     """Steps of the optimiser."""
     optimizer: Literal["adam", "lbfgs"] = "lbfgs"
     """The optimiser."""

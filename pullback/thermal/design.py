@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import Interrupt, gentle_interrupt
@@ -96,6 +97,18 @@ def design(
     return run.result
 
 
+class _Stopping(ProgressColumn):
+    """Tells that a Ctrl-C was heard, while the iteration goes on."""
+
+    def __init__(self, stop: Interrupt) -> None:
+        super().__init__()
+        self.stop = stop
+
+    def render(self, task: Task) -> Text:
+        """Return what stands in the column."""
+        return Text("stopping after this iteration; Ctrl-C again: at once" if self.stop else "", style="yellow")
+
+
 class _Run:
     """A design under way."""
 
@@ -126,9 +139,9 @@ class _Run:
     def descend(self, iterations: int, stop: Interrupt, title: str, console: Console | None) -> None:
         """Iterate until done, stopped, or at rest."""
         result = self.result
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         columns += (TextColumn("loss {task.fields[loss]:.4g}, best {task.fields[best]:.4g}, {task.fields[left]} left"),)
-        with Progress(*columns, console=console) as progress:
+        with Progress(*columns, _Stopping(stop), console=console) as progress:
             done = len(result.losses)
             shown = {"loss": result.losses[-1] if done else float("nan"), "best": result.best_loss, "left": "?"}
             bar = progress.add_task(title, total=iterations, completed=done, **shown)
