@@ -11,7 +11,7 @@ told, and which of them trade off against each other; a number known from elsewh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import log
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import pullback.thermal as th
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.interrupt import gentle_interrupt
 from pullback.tasks._device import find_device
+from pullback.tasks._printing import settings_of
 from pullback.tasks._thin_wall import moments, thin_wall
 from pullback.thermal.report import plot_histories, plot_loss, write_report
 
@@ -69,6 +70,8 @@ class Options:
     """Most steps of the optimiser."""
     seed: int = 0
     """Seed of the start and of the noise."""
+    fresh: bool = False
+    """Start over; otherwise a run that was interrupted in the same folder goes on."""
     out: Path = Path("out/identify-thermal")
     """Folder for the report, its pictures and the VTK series."""
     device: str = "cpu"
@@ -193,11 +196,13 @@ def fit(
     """Return the factors that fit the data best, the losses on the way, and whether it was interrupted."""
     # heat capacity and conductivity set the stable step; they have bounds
     bound = torch.tensor([log(limit) if name in ("heat_capacity", "conductivity") else 10.0 for name in model.names])
-    x, damping, losses = torch.log(start), 1e-2, []
+    checkpoint = Checkpoint(options.out / "checkpoint.pt", settings_of(asdict(options)))
+    x, damping, losses = checkpoint.load(options.fresh) or (torch.log(start), 1e-2, [])
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("rms error {task.fields[rms]:.4g} K"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        bar = progress.add_task("finding the numbers", total=options.iterations, rms=float("nan"))
-        for _ in range(options.iterations):
+        done, total = len(losses), options.iterations
+        bar = progress.add_task("finding the numbers", total=total, completed=done, rms=float("nan"))
+        for _ in range(max(1, total - done)):
             x = x.detach().requires_grad_()
             loss = th.history_error(model.see(torch.exp(x)), data)
             (gradient,) = torch.autograd.grad(loss, x)
@@ -219,6 +224,7 @@ def fit(
                 damping *= 10.0
             if there < losses[-1]:
                 x, damping = x + step, 0.1 * damping
+            checkpoint.save(x, damping, losses)
             if small or stop:
                 break
         progress.update(bar, completed=options.iterations)
@@ -226,6 +232,29 @@ def fit(
     if stop:
         console.print(f"[yellow]stopped after {len(losses) - 1} iterations; this is what was reached[/]")
     return torch.exp(x), losses, bool(stop)
+
+
+class Checkpoint:
+    """The state of a fit in a file, for the same options to go on from."""
+
+    def __init__(self, path: Path, settings: dict[str, str]) -> None:
+        self.path, self.settings = path, settings
+
+    def save(self, x: Tensor, damping: float, losses: list[float]) -> None:
+        """Write the state, whole or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_suffix(".new")
+        torch.save({"settings": self.settings, "state": (x.detach(), damping, list(losses))}, new)
+        new.replace(self.path)
+
+    def load(self, fresh: bool) -> tuple[Tensor, float, list[float]] | None:
+        """Return the state if there is one to go on from; one of other options is refused."""
+        if fresh or not self.path.exists():
+            return None
+        kept = torch.load(self.path, weights_only=True)
+        if kept["settings"] != self.settings:
+            raise PullbackError(f"{self.path} was written with other options; give another --out, or --fresh")
+        return kept["state"]
 
 
 def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: float) -> Identified:

@@ -176,7 +176,8 @@ def heated(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.arr
         lower = T
     else:
         upper = T
-    for _ in range(60):
+    before = type(T)(1.0e30)
+    for _ in range(100):
         excess = heat_of(rows, phases, hints, volume, i, T, x) - heat
         if excess > zero:
             upper = x
@@ -188,11 +189,15 @@ def heated(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.arr
             s = find_segment(rows, hints[m, i], x)
             slope += phase[DENSITY] * volume[m, i] * capacity(rows[s], phase, x)
         new = x - excess / slope
-        if new <= lower or new >= upper:
-            # on the bound itself: done; beyond it: halve
-            if wp.abs(new - x) <= tolerance * wp.abs(x):
-                return x
+        step = wp.abs(new - x)
+        beyond = new <= lower or new >= upper
+        if beyond and step <= tolerance * wp.abs(x):
+            return x
+        # across melting, steps may go to and fro between two places: one that is not half as long as the one before
+        circles = step > type(T)(0.5) * before and step > type(T)(64.0) * tolerance * wp.abs(x)
+        if beyond or (circles and upper - lower < type(T)(1.0e29)):
             new = type(T)(0.5) * (lower + upper)
+        before = wp.abs(new - x)
         if wp.abs(new - x) <= tolerance * wp.abs(x):
             return new
         x = new

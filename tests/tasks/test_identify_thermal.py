@@ -36,6 +36,16 @@ def test_a_known_number_makes_the_others_better_told(tmp_path):
     assert torch.allclose(known.correlation.diagonal(), torch.ones(3, dtype=torch.float64))
 
 
+def test_a_run_goes_on_where_it_was_stopped(tmp_path):
+    whole = run(Options(iterations=3, out=tmp_path / "whole", **SMALL))
+    run(Options(iterations=2, out=tmp_path / "parts", **SMALL))
+    parts = run(Options(iterations=3, out=tmp_path / "parts", **SMALL))
+    assert torch.equal(parts.found, whole.found)
+    assert parts.losses == whole.losses
+    with pytest.raises(pb.PullbackError, match="was written with other options; give another --out, or --fresh"):
+        run(Options(iterations=3, noise=1.0, out=tmp_path / "parts", **SMALL))
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
