@@ -1,7 +1,8 @@
-"""Worlds with every shape and every solver: cylinders, meshes, fields, the exact solver and compliant contact.
+"""A step in worlds of every shape and every solver (docs/derivations/contact_step.md).
 
-What a step does is written once, in `collide_kernels`, `step_kernels` and `step_vjp_kernels`, for spheres, capsules,
-boxes, planes and rigid contact. Here are the functions that know more, and the steps that call them instead.
+These are cylinders, meshes and fields, the exact solver and compliant contact. What a step does is written once, in
+`collide_kernels`, `step_kernels` and `step_vjp_kernels`, for spheres, capsules, boxes, planes and rigid contact. Here
+are the functions that know more, and the steps that call them instead.
 """
 
 from functools import cache

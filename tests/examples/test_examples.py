@@ -109,3 +109,10 @@ def test_gradient_care():
     assert min(distances["away, plain"], distances["away, downhill"]) > 0.31
     assert distances["touched, plain"] > 0.41
     assert distances["touched, downhill"] < 0.03
+
+
+def test_print_a_wall():
+    module = example("14_print_a_wall")
+    first, last = module.main()
+    assert first < 1.0
+    assert last == pytest.approx(module.WANTED, abs=0.15)
