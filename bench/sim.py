@@ -245,11 +245,11 @@ def measure_loop(rounds: int) -> tuple[Rows, Figures]:
             state = sim.step(state, control(state))
         return state.q.square().sum() + state.qd.square().sum()
 
-    # in the loop the policy records for the state's sake too
-    recorded = pb.State(start.q.clone().requires_grad_(), start.qd.clone().requires_grad_())
+    # in the loop the policy records for the state's sake too, and every state is new to it
+    recorded = [pb.State(start.q.clone().requires_grad_(), start.qd.clone().requires_grad_()) for _ in range(LOOP)]
 
     def policy_alone() -> Tensor:
-        return torch.stack([act(recorded) for _ in range(LOOP)]).square().sum()
+        return torch.stack([act(state) for state in recorded]).square().sum()
 
     losses = {"loop": loop(lambda _: u), "policy loop": loop(act), "policy": policy_alone()}
     leaves = {"loop": [u], "policy loop": list(policy.parameters()), "policy": list(policy.parameters())}
@@ -258,11 +258,12 @@ def measure_loop(rounds: int) -> tuple[Rows, Figures]:
         "policy loop": lambda: loop(act),
         "policy": policy_alone,
     }
+    backward: dict[str, Call] = {}
     for name, loss in losses.items():
-        functions[f"{name}, backward"] = lambda x=loss, y=leaves[name]: torch.autograd.grad(x, y, retain_graph=True)
+        backward[f"{name}, backward"] = lambda x=loss, y=leaves[name]: torch.autograd.grad(x, y, retain_graph=True)
     for steps in (500, 1000):
-        functions[f"kernel {steps}"], functions[f"kernel {steps}, backward"] = forward_and_backward(standing, steps)
-    taken = time_in_turns(functions, rounds=rounds)
+        functions[f"kernel {steps}"], backward[f"kernel {steps}, backward"] = forward_and_backward(standing, steps)
+    taken = time_in_turns(functions, rounds=2 * rounds) | time_in_turns(backward, rounds=rounds)
     rows: Rows = []
     figures: Figures = {}
     for way, ending in (("forward", ""), ("backward", ", backward")):
