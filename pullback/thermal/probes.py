@@ -13,6 +13,9 @@ from pullback.thermal.walker import Probes
 INSIDE = 1e-6
 """How far outside of the reference element [-1, 1]³ a point still counts as inside."""
 
+BESIDE = 1.0
+"""How far beside the part a beam may be, in half edges of an element, and still be looked under."""
+
 BIN_ENTRIES = 4_000_000
 """Bins are made wider until elements stand in them at most this often."""
 
@@ -45,6 +48,62 @@ def locate(
         element[start + found] = near[holds[first]]
         weights[start + found] = trilinear(np.clip(local[holds[first]], -1.0, 1.0))
     return element, weights
+
+
+def locate_moving(mesh: Mesh, points: np.ndarray, born: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return elements (N, p) and weights (N, p, 8) of points (N, p, 3) after each step; one outside is an error.
+
+    born (e,): the first state in which an element is there.
+    """
+    steps, count, _ = points.shape
+    until = np.repeat(np.arange(1, steps + 1), count)
+    element, weights = locate(mesh, points.reshape(-1, 3), born, until, reach)
+    element, weights = element.reshape(steps, count), weights.reshape(steps, count, 8)
+    refuse_not_there(mesh, points, element, born)
+    return element, weights
+
+
+def locate_below(mesh: Mesh, top: np.ndarray, depths: np.ndarray, born: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return elements (N, d) and weights (N, d, 8) at depths (d,) below points (N, 3) or the surface under them."""
+    steps, count = len(top), len(depths)
+    states = np.arange(1, steps + 1)
+    points = np.repeat(top[:, None], count, axis=1)
+    points[..., 2] -= depths + drop_to_surface(mesh, top, born, states)[:, None]
+    element, weights = locate(mesh, points.reshape(-1, 3), born, np.repeat(states, count), BESIDE)
+    element, weights = element.reshape(steps, count), weights.reshape(steps, count, 8)
+    for k in range(count):
+        missing = element[:, k] < 0
+        if k == 0 or missing.all():
+            refuse_not_there(mesh, points[:, : k + 1], np.where(missing[:, None], element[:, : k + 1], 0), born)
+        if k:
+            element[missing, k], weights[missing, k] = element[missing, k - 1], weights[missing, k - 1]
+    return element, weights
+
+
+def drop_to_surface(mesh: Mesh, points: np.ndarray, born: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """Return how far [m] below each point (p, 3) the part begins that is there until then; 0 where it is not found.
+
+    Looked for within three heights of an element, in steps of a quarter of it that are then halved.
+    """
+    low, high = mesh.heights
+    step = np.median(high - low) / 4
+
+    def there(which: np.ndarray, depth: np.ndarray) -> np.ndarray:
+        moved = points[which] - np.stack([0 * depth, 0 * depth, depth], 1)
+        return locate(mesh, moved, born, until[which])[0] >= 0
+
+    drop, left = np.zeros(len(points)), np.arange(len(points))
+    for k in range(13):
+        hit = there(left, np.full(len(left), k * step))
+        drop[left[hit]] = k * step
+        left = left[~hit]
+        if not len(left):
+            break
+    fallen = np.flatnonzero(drop)
+    for k in range(1, 13 if len(fallen) else 0):
+        higher = drop[fallen] - step / 2**k
+        drop[fallen] = np.where(there(fallen, higher), higher, drop[fallen])
+    return drop
 
 
 class _Bins:
@@ -95,15 +154,19 @@ class _Bins:
 def _local(corners: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Return the place (e, 3) of each point in the reference element with corners (e, 8, 3), by Newton's method."""
     local = np.zeros((len(corners), 3))
-    for _ in range(20):
-        factors = 1.0 + local[:, None] * CORNERS
-        others = np.stack([factors[..., 1] * factors[..., 2], factors[..., 0] * factors[..., 2],
-                           factors[..., 0] * factors[..., 1]], -1)  # fmt: skip
-        J = np.einsum("eck,ecl->ekl", corners, CORNERS * others / 8.0)
-        gap = np.einsum("ec,eck->ek", trilinear(local), corners) - points
+    left = np.arange(len(corners))
+    for sweep in range(20):
+        here, corner = local[left], corners[left]
+        a, b, c = np.moveaxis(1.0 + here[:, None] * CORNERS, -1, 0)
+        slopes = CORNERS * np.stack([b * c, a * c, a * b], -1) / 8.0
+        J = corner.transpose(0, 2, 1) @ slopes
+        gap = ((a * b * c / 8.0)[:, None] @ corner)[:, 0] - points[left]
         step = np.linalg.solve(J, gap[:, :, None])[:, :, 0]
-        local = np.clip(local - step, -3.0, 3.0)
-        if np.abs(step).max(initial=0.0) < 1e-11:
+        local[left] = np.clip(here - step, -3.0, 3.0)
+        # what stays at the clip is far outside
+        far = (np.abs(local[left]) == 3.0).any(axis=1) & (sweep > 4)
+        left = left[(np.abs(step) > 1e-11).any(axis=1) & ~far]
+        if not len(left):
             break
     return local
 
@@ -118,16 +181,14 @@ def refuse_outside(mesh: Mesh, points: np.ndarray, element: np.ndarray) -> None:
 
 
 def refuse_not_there(mesh: Mesh, points: np.ndarray, element: np.ndarray, born: np.ndarray) -> None:
-    """Raise an error that names the first of moving points (states, p, 3) that no element of that state holds."""
-    bad = np.argwhere(element.reshape(points.shape[:2]) < 0)
-    # state 0 looks where state 1 does; say it of the step
-    bad = bad[bad[:, 0] > 0] if len(bad) and bad[-1, 0] > 0 else bad
+    """Raise an error that names the first of moving points (N, p, 3) that no element holds after that step."""
+    bad = np.argwhere(element < 0)
     if not len(bad):
         return
-    state, p = bad[0]
-    point = points[state, p]
+    step, p = bad[0]
+    point = points[step, p]
     holder, _ = locate(mesh, point[None], born)
-    where = f"probe {p} of step {max(state - 1, 0)} at {_place(point)}"
+    where = f"probe {p} of step {step} at {_place(point)}"
     if holder[0] < 0:
         raise PullbackError(f"{where} is outside of the mesh; {_nearest(mesh, point)}")
     raise PullbackError(

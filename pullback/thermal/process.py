@@ -23,7 +23,7 @@ from pullback.thermal.ledger import EnergyLedger, make_ledger
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
-from pullback.thermal.probes import locate, make_probes, refuse_not_there, refuse_outside
+from pullback.thermal.probes import locate, locate_below, locate_moving, make_probes, refuse_outside
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.toolpath import Toolpath
 from pullback.thermal.walker import STEFAN_BOLTZMANN, Beam, Fixed, Probes
@@ -217,28 +217,36 @@ class Process:
             element, weights = locate(self.mesh, points, self.births, reach=reach)
             refuse_outside(self.mesh, points, element)
             return make_probes(self.growth.rank[self.mesh.elements[element]], weights, self.dtype, self.device)
-        points = np.concatenate([points[:1], points])
-        states, count, _ = points.shape
-        born = birth_steps(self.births, self.dt, self.steps)
-        until = np.repeat(np.arange(states), count)
-        until[:count] = 1
-        element, weights = locate(self.mesh, points.reshape(-1, 3), born, until, reach)
-        refuse_not_there(self.mesh, points, element, born)
-        nodes = self.growth.rank[self.mesh.elements[element]]
-        return make_probes(nodes, weights, self.dtype, self.device, states)
+        return self._moving(*locate_moving(self.mesh, points, self._born, reach))
+
+    def _moving(self, element: np.ndarray, weights: np.ndarray) -> Probes:
+        """Return probes that look into elements (N, p) after each step, and at the start into those of the first."""
+        element, weights = (np.concatenate([x[:1], x]) for x in (element, weights))
+        nodes = self.growth.rank[self.mesh.elements[element.ravel()]]
+        return make_probes(nodes, weights.reshape(-1, 8), self.dtype, self.device, self.steps + 1)
+
+    @cached_property
+    def _born(self) -> np.ndarray:
+        """Return the first state in which each element is there."""
+        return birth_steps(self.births, self.dt, self.steps)
 
     def under_beam(self, depths: Any) -> Probes:
-        """Return probes that follow the beam, below it by depths (d,) [m]; where it is not lit they stay behind.
+        """Return probes that follow the beam at depths (d,) [m]; where it is not lit they stay behind.
 
-        Points beside the part by less than half an element's edge are taken to its surface.
+        Depths count from the beam, or from the surface under it where what it makes is not there yet. Where the part
+        ends above a depth, its lowest point there is seen instead. Points beside the part by less than half an
+        element's edge are taken to its surface.
         """
         if self.laser is None or not self.laser.on.any():
             raise PullbackError("the beam is never lit in this process; there is nothing to follow")
         lit = np.flatnonzero(self.laser.on)
         latest = lit[np.maximum(np.searchsorted(lit, np.arange(self.steps), side="right") - 1, 0)]
-        below = np.zeros((np.size(depths), 3))
-        below[:, 2] = -np.ravel(depths)
-        return self.probes(self.laser.positions[latest][:, None] + below, reach=1.0)
+        depths = np.ravel(np.asarray(depths, dtype=np.float64))
+        if not len(depths) or not (np.diff(depths, prepend=0.0) >= 0.0).all():
+            raise PullbackError(
+                f"depths are {depths.tolist()}; expected numbers [m], 0 or more, none below the one before"
+            )
+        return self._moving(*locate_below(self.mesh, self.laser.positions[latest], depths, self._born))
 
     def run(
         self,
