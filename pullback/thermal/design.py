@@ -106,7 +106,7 @@ class _Stopping(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return what stands in the column."""
-        return Text("stopping after this iteration; Ctrl-C again: at once" if self.stop else "", style="yellow")
+        return Text("stopping" if self.stop else "", style="yellow")
 
 
 class _Run:
