@@ -36,15 +36,28 @@ class QuickStep:
         self.q_at, self.qd_at, _, self.u_at, parameters_at = repeat.inputs_at
         self.next_q_at, self.next_qd_at, _ = repeat.outputs_at
         self.addresses[parameters_at] = parameters.data_ptr()
+        # the function knows its step by its class: an argument and an attribute less in every call
+        self.apply: Any = type("Stepped", (_Stepped,), {"step": self}).apply  # pyright: ignore[reportAttributeAccessIssue]
 
     @staticmethod
-    def after(program: Program, inputs: tuple[Any, ...]) -> QuickStep | None:
-        """Return how to do again what this thread did last, if nothing but q, qd and u is going to change."""
+    def after(
+        program: Program, inputs: tuple[Any, ...], before: Repeat | None
+    ) -> tuple[QuickStep | None, Repeat | None]:
+        """Return how to do again what this thread did last, once it did so twice, and what it did.
+
+        None if more than q, qd and u is going to change.
+        """
         _, _, impulses, u, parameters = inputs
         repeat = program.repeat(inputs)
-        if repeat is None or impulses is not None or parameters.requires_grad or _in_transform():
-            return None
-        return QuickStep(program, repeat, u, parameters)
+        if (
+            repeat is None
+            or repeat is not before
+            or impulses is not None
+            or parameters.requires_grad
+            or _in_transform()
+        ):
+            return None, repeat
+        return QuickStep(program, repeat, u, parameters), repeat
 
     def fits(self, state: State, u: Any, parameters: Tensor) -> bool:
         """Tell whether these inputs are laid out like those before."""
@@ -71,14 +84,15 @@ class QuickStep:
         self, q: Tensor, qd: Tensor, impulses: None, u: Tensor, parameters: Tensor
     ) -> tuple[Tensor, Tensor, None, list[list[float]]]:
         """Return q, qd, no impulses and the rows of status after the step."""
-        q, qd = _Stepped.apply(self, q, qd, u)  # pyright: ignore[reportAttributeAccessIssue]
+        q, qd = self.apply(q, qd, u)
         rows: Any = self.status.tolist()
         return q, qd, None, rows
 
 
 class _Stepped(torch.autograd.function._SingleLevelFunction):
     @staticmethod
-    def forward(ctx: Any, step: QuickStep, q: Tensor, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        step: QuickStep = ctx._forward_cls.step
         next_q, next_qd = torch.empty_like(step.like_q), torch.empty_like(step.like_qd)
         addresses = step.addresses
         addresses[step.q_at] = q.data_ptr()
@@ -87,21 +101,20 @@ class _Stepped(torch.autograd.function._SingleLevelFunction):
         addresses[step.next_q_at] = next_q.data_ptr()
         addresses[step.next_qd_at] = next_qd.data_ptr()
         step.launch()
-        ctx.step = step
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, qd, u)
         return next_q, next_qd
 
     @staticmethod
     def backward(ctx: Any, adj_q: Tensor | None, adj_qd: Tensor | None) -> tuple[Tensor | None, ...]:
-        step: QuickStep = ctx.step
+        step: QuickStep = ctx._forward_cls.step
         q, qd, u = ctx.saved_tensors
-        _, wants_q, wants_qd, wants_u = ctx.needs_input_grad
+        wants_q, wants_qd, wants_u = ctx.needs_input_grad
         wanted = (wants_q, wants_qd, False, wants_u, False)
         inputs = (q, qd, None, u, step.parameters)
         adj_q, adj_qd, _, adj_u, _ = pull_back(step.program, wanted, (adj_q, adj_qd, None, None), (), inputs)
-        return None, adj_q, adj_qd, adj_u
+        return adj_q, adj_qd, adj_u
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        refuse_forward_mode(ctx.step.program)
+        refuse_forward_mode(ctx._forward_cls.step.program)

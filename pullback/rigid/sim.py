@@ -169,7 +169,8 @@ class Sim:
         else:
             program, inputs = self._programs.step(), self._check_inputs(state, u)
             q, qd, impulses, rows = program.outputs(*inputs)
-            self._quick.step = QuickStep.after(program, inputs)
+            quick, did = QuickStep.after(program, inputs, getattr(self._quick, "did", None))
+            self._quick.step, self._quick.did = quick, did
         status = Status(rows, self.substeps)
         # an input that is not finite shows in the status, which is quicker to look at
         if status.shows_not_finite():

@@ -15,6 +15,8 @@ NAN = 1
 CONTACT_OVERFLOW = 2
 NOT_CONVERGED = 4
 """Flags of a world's status; 0 is all well."""
+FINE = [0.0, -1.0, 0.0]
+"""The rows of a world where all is well: flags, the first step that raised one, steps that did not converge."""
 
 Vector = tuple[float, float, float]
 
@@ -47,7 +49,7 @@ class Status:
         rows = self._given
         if isinstance(rows, Tensor):
             return can_look_at(rows) and bool((self.code & NAN).any())
-        return any(int(row[0]) & NAN for row in rows)
+        return rows != [FINE] * len(rows) and any(int(row[0]) & NAN for row in rows)
 
     @property
     def code(self) -> Tensor:
@@ -78,7 +80,7 @@ class Status:
         raise PullbackError(f"world {first} {what} (step {step}, {len(worlds)} such worlds in all)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class State:
     """The worlds at one moment: q (B, nq), qd (B, nv), and the last contact impulses where a warm start keeps them."""
 
@@ -87,6 +89,10 @@ class State:
     impulses: Tensor | None = None
     status: Status | None = None
     """What happened in the step that led here, if `sim.step` did."""
+
+    def __init__(self, q: Tensor, qd: Tensor, impulses: Tensor | None = None, status: Status | None = None) -> None:
+        # in a closed loop a frozen dataclass's own way takes twice as long
+        self.__dict__.update(q=q, qd=qd, impulses=impulses, status=status)
 
     def detach(self) -> State:
         """Return the same state, cut off from the computation that led to it."""
