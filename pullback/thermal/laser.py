@@ -58,6 +58,16 @@ class Laser:
         absorptivity = process.scalar(parameters.get("absorptivity", source.absorptivity), "absorptivity")
         return absorptivity * watts[self.entry_step] * share, self.beam
 
+    def positions_at(self, speed: Tensor) -> Tensor:
+        """Return where the beam is in each step (N, 3) [m] if it goes `speed` times as fast, (N,) or one number."""
+        process = self.process
+        travelled = process.dt * speed.expand(process.steps)
+        time = torch.cumsum(travelled, 0) - 0.5 * travelled
+        t, points = (process.put(x, process.dtype) for x in (self.path.t.copy(), self.path.points.copy()))
+        row = torch.searchsorted(t, time.detach().contiguous()).clamp(1, len(t) - 1)
+        share = ((time - t[row - 1]) / (t[row] - t[row - 1])).clamp(0.0, 1.0)
+        return points[row - 1] + share[:, None] * (points[row] - points[row - 1])
+
     def _follow(self, positions: np.ndarray, largest: float) -> None:
         """Look up the cells again if the beam has moved or grown too much."""
         moved = np.linalg.norm(positions - self.known_positions, axis=1)[self.on].max(initial=0.0)

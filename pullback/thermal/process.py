@@ -187,6 +187,19 @@ class Process:
         """Return where the beam is in each step, (N, 3) [m]."""
         return np.zeros((self.steps, 3)) if self.laser is None else self.laser.positions
 
+    def positions_at(self, speed: Any) -> Tensor:
+        """Return where the beam is in each step, (N, 3) [m], if it goes `speed` times as fast: (N,) or one number.
+
+        For `run(positions=...)`, whose gradient goes on to the speed. Births, and the steps in which the beam is lit,
+        stay as they are: it is meant for speeds near 1.
+        """
+        if self.laser is None:
+            raise PullbackError("the process has no beam that could go faster; give it a toolpath and a source")
+        x = self.tensor(speed, "speed")
+        if x.ndim > 1 or x.shape not in ((), (1,), (self.steps,)):
+            raise PullbackError(f"speed has shape {tuple(x.shape)}; expected one number or ({self.steps},), one a step")
+        return self.laser.positions_at(x)
+
     @property
     def on(self) -> np.ndarray:
         """Return whether the beam is lit in each step, (N,)."""
