@@ -105,7 +105,7 @@ def run(options: Options) -> Treated:
     process = build(options)
     probes = process.probes(points(options))
     # before a layer is there, a probe inside of it sees its lower corners, of the layer below: that does not count
-    there = torch.as_tensor(process.times[:, None] >= births_at(process, points(options))).to(process.device)
+    there = torch.as_tensor(process.times[:, None] >= process.births_at(points(options))).to(process.device)
     console.print(f"{process.mesh.summary()}\n{process.steps:,} steps of {process.dt:g} s")
     generator = torch.Generator().manual_seed(options.seed)
     jitter = 2.0 * torch.rand(options.knots, dtype=torch.float64, generator=generator) - 1.0
@@ -180,12 +180,6 @@ def points(options: Options) -> np.ndarray:
     return np.stack([np.zeros_like(z), np.zeros_like(z), z], 1)
 
 
-def births_at(process: th.Process, points: np.ndarray) -> np.ndarray:
-    """Return when the elements come to be whose middles are nearest to points (p, 3), (p,) [s]."""
-    gaps = np.linalg.norm(process.mesh.centers[:, None] - points, axis=2)
-    return process.births[gaps.argmin(0)]
-
-
 def times_of(temperatures: Tensor, times: np.ndarray, options: Options) -> Tensor:
     """Return how long [s] each layer stays between the two temperatures, (layers,)."""
     return heat_treatment_time(temperatures, times, options.low, options.high, options.width)
@@ -239,7 +233,7 @@ def write(found: Treated, history: th.History, options: Options, console: Consol
             found.temperatures[:, shown],
             [f"layer {k + 1}" for k in shown],
             start=found.start_temperatures[:, shown],
-            born=births_at(process, points(options))[shown],
+            born=process.births_at(points(options))[shown],
             band=(options.low, options.high),
             levels={"liquidus": LIQUIDUS},
         ),

@@ -32,6 +32,8 @@ WIDTH = 20.0
 """Over so many kelvin a temperature comes to count as between the bounds."""
 FRUGAL = 0.01
 """What a kilojoule counts, in seconds, where the longest time is looked for."""
+AMBIENT = 300.0
+"""What a point is said to have [K] before its element is there."""
 CONSTANTS = 13
 """Constant powers to compare with."""
 
@@ -108,9 +110,11 @@ def run(options: Options) -> Front:
         cooling=options.cooling, fixed={"bottom": 300.0}, device=device,
     )  # fmt: skip
     probes, on = process.probes(places(options)), process.on
+    there = torch.as_tensor(process.times[:, None] >= process.births_at(places(options))).to(process.device)
 
     def objectives_of(power: Tensor) -> dict[str, Tensor]:
-        seen = process.run(power, probes=probes).probes
+        # before its element is there a point would see what is below it
+        seen = torch.where(there, process.run(power, probes=probes).probes, AMBIENT)
         time = th.heat_treatment_time(seen, process.times, options.cold, options.hot, WIDTH).mean()
         return {"energy": th.spent_energy(power, process.dt, on) / 1e3, "minus time": -time}
 

@@ -232,6 +232,13 @@ class Process:
             return make_probes(self.growth.rank[self.mesh.elements[element]], weights, self.dtype, self.device)
         return self._moving(*locate_moving(self.mesh, points, self._born, reach))
 
+    def births_at(self, points: Any) -> np.ndarray:
+        """Return when the elements come to be that points (p, 3) [m] are in, (p,) [s]."""
+        points = np.asarray(points, dtype=np.float64).reshape(-1, 3)
+        element, _ = locate(self.mesh, points, self.births)
+        refuse_outside(self.mesh, points, element)
+        return self.births[element]
+
     def _moving(self, element: np.ndarray, weights: np.ndarray) -> Probes:
         """Return probes that look into elements (N, p) after each step, and at the start into those of the first."""
         element, weights = (np.concatenate([x[:1], x]) for x in (element, weights))

@@ -11,7 +11,6 @@ from pullback.tasks.heat_treatment import (
     LAYER,
     LIQUIDUS,
     Options,
-    births_at,
     build,
     loss_of,
     off,
@@ -64,7 +63,7 @@ def test_the_loss_is_made_of_times_and_of_what_does_not_melt():
 @pytest.mark.usefixtures("tiny")
 def test_what_a_probe_sees_before_its_layer_is_there_does_not_count(tmp_path):
     found = run(Options(iterations=1, optimizer="adam", out=tmp_path))
-    born = births_at(found.process, points(Options()))
+    born = found.process.births_at(points(Options()))
     assert (born[1:] > born[:-1]).all()
     for k, time in enumerate(born):
         seen = found.temperatures[found.process.times < time, k]

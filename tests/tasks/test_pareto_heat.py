@@ -10,7 +10,7 @@ SMALL = {"length": 6.0, "layers": 3, "cooling": 2.0, "points": 3, "low": 150.0, 
 
 
 def test_the_front_is_beyond_constant_power(tmp_path, capsys):
-    front = run(Options(iterations=8, out=tmp_path, **SMALL))
+    front = run(Options(iterations=20, out=tmp_path, **SMALL))
     values = front.values
     assert len(values) == 3
     assert front.wishes[0] == np.inf
