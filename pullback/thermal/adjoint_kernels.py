@@ -13,12 +13,10 @@ import warp as wp
 from pullback.core.launch import kernel_module
 from pullback.thermal.accumulate_kernels import add_air, add_enthalpy, add_potential
 from pullback.thermal.conduction_kernels import vectors
-from pullback.thermal.step_kernels import gathered, row_types
+from pullback.thermal.step_kernels import air_slope, gathered, row_types
 from pullback.thermal.table_kernels import (
     BIRTH,
-    CONVECTION,
     DENSITY,
-    GLOW,
     capacity,
     conductivity,
     find_segment,
@@ -105,7 +103,7 @@ def adjoint_kernels(real: type) -> SimpleNamespace:
                 add_potential(rows[s], t, wp.float64(dt * flow), segments, m, s - m * segments, i, sums)
         if held[i] == 0:
             # eq. (11)
-            rate -= area[i] * (air[CONVECTION] + real(4.0) * air[GLOW] * t * t * t) * old
+            rate -= air_slope(air, area[i], t) * old
             new = old + dt * rate / C
             lam[i] = new
             if sums:

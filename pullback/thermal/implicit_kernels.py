@@ -17,16 +17,15 @@ from pullback.thermal.step_kernels import (
     LEDGER_CONVECTION,
     LEDGER_HELD,
     LEDGER_RADIATION,
+    air_slope,
+    from_air,
     gathered,
     row_types,
 )
 from pullback.thermal.table_kernels import (
-    AMBIENT,
     ANCHOR,
     BIRTH,
-    CONVECTION,
     DENSITY,
-    GLOW,
     K_SLOPE,
     LOWER,
     POTENTIAL,
@@ -40,13 +39,6 @@ from pullback.thermal.table_kernels import (
     heated,
     potential,
 )
-
-
-@wp.func
-def from_air(air: wp.array(dtype=Any), area: Any, T: Any):
-    """Return the heat flow [W] from the air into a node, by convection and by radiation, eq. (6)."""
-    a = air[AMBIENT]
-    return area * air[CONVECTION] * (a - T), area * air[GLOW] * (a * a * a * a - T * T * T * T)
 
 
 @wp.func
@@ -150,8 +142,7 @@ def implicit_kernels(real: type) -> SimpleNamespace:
             taken = mass * enthalpy_rise(rows, phases[0], s, T_start[i], t)
             missing[i] = part * flow + given[i] - taken
             C = mass * capacity(rows[s], phases[0], t)
-            loss = area[i] * (air[CONVECTION] + real(4.0) * air[GLOW] * t * t * t)
-            diagonal[i] = (C + part * loss) / conductivity(rows[s], t)
+            diagonal[i] = (C + part * air_slope(air, area[i], t)) / conductivity(rows[s], t)
 
     @wp.kernel(module=module)
     def book(
@@ -285,8 +276,7 @@ def implicit_kernels(real: type) -> SimpleNamespace:
         else:
             C = phases[0][DENSITY] * volume[0, i] * capacity(rows[s], phases[0], t)
             k = conductivity(rows[s], t)
-            loss = area[i] * (air[CONVECTION] + real(4.0) * air[GLOW] * t * t * t)
-            diagonal[i] = (C + part * loss) / k
+            diagonal[i] = (C + part * air_slope(air, area[i], t)) / k
             right[i] = C * lam[i] / k
 
     @wp.kernel(module=module)

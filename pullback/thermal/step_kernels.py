@@ -69,6 +69,20 @@ def gathered(slots: wp.array(dtype=Any), more_starts: wp.array(dtype=wp.int32), 
 
 
 @wp.func
+def from_air(air: wp.array(dtype=Any), area: Any, T: Any):
+    """Return the heat flow [W] from the air into a node, by convection and by radiation, eq. (6)."""
+    square = T * T
+    warm = air[AMBIENT] * air[AMBIENT]
+    return area * air[CONVECTION] * (air[AMBIENT] - T), area * air[GLOW] * (warm * warm - square * square)
+
+
+@wp.func
+def air_slope(air: wp.array(dtype=Any), area: Any, T: Any):
+    """Return how much less heat flow [W/K] the air gives as the node warms, eq. (11)."""
+    return area * (air[CONVECTION] + type(T)(4.0) * air[GLOW] * T * T * T)
+
+
+@wp.func
 def write_potentials(rows: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32), i: int, T: Any,
                      u: wp.array2d(dtype=Any)):  # fmt: skip
     """Write the Kirchhoff potential of node i for every material."""
@@ -135,15 +149,11 @@ def step_kernels(real: type) -> SimpleNamespace:
     ):
         i = first + wp.tid()
         t = T[i]
-        # eq. (6)
-        square = t * t
-        warm = air[AMBIENT] * air[AMBIENT]
-        convection = dt * area[i] * air[CONVECTION] * (air[AMBIENT] - t)
-        radiation = dt * area[i] * air[GLOW] * (warm * warm - square * square)
-        heat = dt * gathered(slots, more_starts, more, alive, held, -1, flows, i) + convection + radiation
+        convection, radiation = from_air(air, area[i], t)
+        heat = dt * (gathered(slots, more_starts, more, alive, held, -1, flows, i) + convection + radiation)
         if ledger:
-            ledger[LEDGER_CONVECTION, i] += wp.float64(convection)
-            ledger[LEDGER_RADIATION, i] += wp.float64(radiation)
+            ledger[LEDGER_CONVECTION, i] += wp.float64(dt * convection)
+            ledger[LEDGER_RADIATION, i] += wp.float64(dt * radiation)
         if held[i] != 0:
             if ledger:
                 ledger[LEDGER_HELD, i] -= wp.float64(heat)

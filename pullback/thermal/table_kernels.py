@@ -42,7 +42,8 @@ BIRTH = wp.constant(3)
 def find_segment(rows: wp.array(dtype=Any), hint: int, T: Any):
     """Return the row that T is in, walking there from a row of the same material."""
     s = int(hint)
-    while T >= rows[s][UPPER]:
+    # a temperature that overflowed stays in the last segment, which has no upper end
+    while T >= rows[s][UPPER] and wp.isfinite(rows[s][UPPER]):
         s += 1
     while T < rows[s][LOWER]:
         s -= 1
@@ -107,7 +108,7 @@ def enthalpy_rise(rows: wp.array(dtype=Any), phase: Any, hint: int, T: Any, new:
     s = find_segment(rows, hint, T)
     t = type(T)(T)
     rise = phase[LATENT] * (liquid(melt_position(phase, new)) - liquid(melt_position(phase, T)))
-    while new >= rows[s][UPPER]:
+    while new >= rows[s][UPPER] and wp.isfinite(rows[s][UPPER]):
         rise += sensible_rise(rows[s], t, rows[s][UPPER])
         t = rows[s][UPPER]
         s += 1

@@ -105,3 +105,11 @@ def test_bad_probes_and_snapshots():
         process.run(1.0, snapshots=[61])
     with pytest.raises(pb.PullbackError, match="expected an integer k"):
         process.run(1.0, checkpoint="often")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_temperatures_that_overflow_are_an_error(dtype):
+    # a table has a last row, and a walk through it an end
+    process = wall(dtype=dtype)
+    with pytest.raises(pb.PullbackError, match=r"the temperature of node \d+ is (inf|nan|-inf) at the end"):
+        process.run(1e3 * torch.finfo(dtype).max ** 0.9)
