@@ -90,7 +90,6 @@ class WorldPrograms:
         if stages:
             self.shapes = NoShapes
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
-        self.rollout = lru_cache(PLANS)(self._rollout)
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)
@@ -102,7 +101,8 @@ class WorldPrograms:
             schedule = Every(schedule.interval * self.substeps)
         return schedule.plan(steps * self.substeps)
 
-    def _rollout(self, steps: int, schedule: Schedule) -> Program:
+    def rollout(self, steps: int, schedule: Schedule) -> Program:
+        """Return a program for rollouts of so many steps."""
         plan = self.plan(steps, schedule)
         states = len(plan.kept)
         return self._bind(rollout_operator(self.shapes), self._state_rows(states), plan, read_outputs=3)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from numbers import Integral
 from typing import NamedTuple
 
 import torch
 
-from pullback.core.bridge import are_finite, refuse_not_finite
+from pullback.core.bridge import Program, are_finite, refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.closed_loop import QuickStep
 from pullback.rigid.compile import compile_world
@@ -18,7 +19,7 @@ from pullback.rigid.compliant_advice import warn_of_compliance
 from pullback.rigid.contact import Compliant
 from pullback.rigid.contact_kernels import REPORT_ROWS
 from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
-from pullback.rigid.operators import WorldPrograms
+from pullback.rigid.operators import PLANS, WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world import World
@@ -100,6 +101,7 @@ class Sim:
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
         self._quick = threading.local()
+        self._planned = lru_cache(PLANS)(self._plan)
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -187,28 +189,34 @@ class Sim:
         error of a world that went wrong; otherwise `status` tells. Controls (T, 1, nu) drive all worlds alike, and a
         state of one world is where all start that controls or parameters are given for.
         """
-        schedule = schedule_from(checkpoint)
-        if isinstance(controls, Integral) and not isinstance(controls, bool):
-            steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
-        else:
+        schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
+        if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
+        else:
+            steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
+        program, kept = self._planned(steps, schedule)
         inputs = self._check_inputs(state, flat, steps)
         _refuse_not_finite(inputs)
-        q, qd, impulses, status = self._programs.rollout(steps, schedule).outputs(*inputs)
-        kept = self._programs.plan(steps, schedule).kept // self.substeps
+        q, qd, impulses, status = program.outputs(*inputs)
         nq, nv, nimpulse, _ = self._rows
         trajectory = Trajectory(
             self._unfold(q, len(kept), nq),
             self._unfold(qd, len(kept), nv),
             status=Status(status, self.substeps),
-            steps=torch.from_numpy(kept),
+            steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
         if check:
             trajectory.status.check()
         return trajectory
+
+    def _plan(self, steps: int, checkpoint: int | Schedule) -> tuple[Program, Tensor]:
+        """Return the program of a rollout, and before which steps the states are that it keeps."""
+        schedule = schedule_from(checkpoint)
+        kept = self._programs.plan(steps, schedule).kept // self.substeps
+        return self._programs.rollout(steps, schedule), torch.from_numpy(kept)
 
     def linearize(self, states: Trajectory | State, controls: Tensor) -> Linearization:
         """Return the Jacobians of the steps that the controls (T, B, nu) drive from the first T states.
@@ -262,7 +270,8 @@ class Sim:
     @staticmethod
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
         """Return (B, states * rows) as (states, B, rows)."""
-        return flat.view(flat.shape[0], states, rows).transpose(0, 1)
+        worlds = flat.shape[0]
+        return flat.view(states, 1, rows) if worlds == 1 else flat.view(worlds, states, rows).transpose(0, 1)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -362,7 +371,8 @@ class Sim:
                 f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}; or a whole number of steps"
             )
         steps, worlds, _ = controls.shape
-        return steps, controls.transpose(0, 1).reshape(worlds, steps * self.nu)
+        by_world = controls if worlds == 1 else controls.transpose(0, 1)
+        return steps, by_world.reshape(worlds, steps * self.nu)
 
     def _check_type(self, name: str, x: Tensor) -> None:
         if (x.dtype, x.device) != self._type:
