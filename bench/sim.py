@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import pullback as pb
+from bench.closed_loop import measure_loop
 from bench.laikagos import JOINTS, TOES, Call, Standing, forward_and_backward, peer_xml, stand
 from bench.mujoco_models import MujocoRollout, has_mujoco_warp, mujoco_warp_steps
 from bench.robot import Rows, verdict
@@ -39,7 +40,6 @@ from bench.timing import time_in_turns
 LENGTHS = (50, 100, 500, 1000, 5000)
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 ROBOTS = 10
-LOOP = 200
 MB = 1e6
 
 Tensor = torch.Tensor
@@ -224,64 +224,6 @@ def plot_checkpoints(us: dict[tuple[str, int], float], memory: list[dict[str, fl
         axes.legend(loc="center right")
     figure.suptitle(f"{ROBOTS} Laikagos in one world, {steps:,} steps")
     figure.savefig(Path("out") / "bench_sim_checkpoints.png", dpi=150)
-
-
-# -- closed loop -------------------------------------------------------------------------------------------------
-
-
-def measure_loop(rounds: int) -> tuple[Rows, Figures]:
-    """Measure what `sim.step` in a torch loop costs beyond its kernel, with and without a policy network."""
-    standing = stand()
-    sim, start = standing.sim, standing.state
-    u = standing.targets.clone().requires_grad_()
-    policy = torch.nn.Sequential(torch.nn.Linear(37, 64), torch.nn.Tanh(), torch.nn.Linear(64, 12)).to(sim.dtype)
-
-    def act(state: pb.State) -> Tensor:
-        return standing.targets + 0.01 * policy(torch.cat((state.q, state.qd), 1))
-
-    def loop(control: Callable[[pb.State], Tensor]) -> Tensor:
-        state = start
-        for _ in range(LOOP):
-            state = sim.step(state, control(state))
-        return state.q.square().sum() + state.qd.square().sum()
-
-    # in the loop the policy records for the state's sake too, and every state is new to it
-    recorded = [pb.State(start.q.clone().requires_grad_(), start.qd.clone().requires_grad_()) for _ in range(LOOP)]
-
-    def policy_alone() -> Tensor:
-        return torch.stack([act(state) for state in recorded]).square().sum()
-
-    losses = {"loop": loop(lambda _: u), "policy loop": loop(act), "policy": policy_alone()}
-    leaves = {"loop": [u], "policy loop": list(policy.parameters()), "policy": list(policy.parameters())}
-    functions: dict[str, Call] = {
-        "loop": lambda: loop(lambda _: u),
-        "policy loop": lambda: loop(act),
-        "policy": policy_alone,
-    }
-    backward: dict[str, Call] = {}
-    for name, loss in losses.items():
-        backward[f"{name}, backward"] = lambda x=loss, y=leaves[name]: torch.autograd.grad(x, y, retain_graph=True)
-    for steps in (500, 1000):
-        functions[f"kernel {steps}"], backward[f"kernel {steps}, backward"] = forward_and_backward(standing, steps)
-    taken = time_in_turns(functions, rounds=2 * rounds) | time_in_turns(backward, rounds=rounds)
-    rows: Rows = []
-    figures: Figures = {}
-    for way, ending in (("forward", ""), ("backward", ", backward")):
-        us = {name: 1e6 * taken[name + ending] / LOOP for name in losses}
-        # a step of a rollout without what a call costs
-        kernel = 1e6 * (taken[f"kernel 1000{ending}"] - taken[f"kernel 500{ending}"]) / 500
-        alone, closed = us["loop"] - kernel, us["policy loop"] - us["policy"] - kernel
-        whole = f"step {us['loop']:.1f}, kernel {kernel:.1f} us"
-        closed_whole = f"step {us['policy loop']:.1f}, policy {us['policy']:.1f}, kernel {kernel:.1f} us"
-        for what, over, parts in (("", alone, whole), (" with a policy", closed, closed_whole)):
-            bar = f"bar 60 us {verdict(over <= 60)}" if way == "forward" else ""
-            rows.append((f"sim.step{what}, {way}, beyond its kernel", f"{over:.1f} us", parts, bar))
-        figures |= {f"closed loop, {name}, {way} [us]": value for name, value in us.items()}
-        figures |= {
-            f"closed loop, overhead, {way} [us]": alone,
-            f"closed loop, overhead with policy, {way} [us]": closed,
-        }
-    return rows, figures
 
 
 # -- first gradient, threads -------------------------------------------------------------------------------------

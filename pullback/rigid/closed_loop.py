@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from pullback.core.bridge import Program, Repeat
 from pullback.core.functions import pull_back, refuse_forward_mode
-from pullback.rigid.state import State
+from pullback.rigid.state import FINE, State, Status
 
 Tensor = torch.Tensor
 
@@ -22,7 +22,7 @@ _in_transform = torch._C._are_functorch_transforms_active
 class QuickStep:
     """Steps from q, qd and u of the shapes that were stepped before, with the same parameters, on one CPU thread."""
 
-    def __init__(self, program: Program, repeat: Repeat, u: Tensor, parameters: Tensor) -> None:
+    def __init__(self, program: Program, repeat: Repeat, u: Tensor, parameters: Tensor, substeps: int) -> None:
         self.program = program
         self.parameters = parameters
         self.dtype = parameters.dtype
@@ -33,6 +33,8 @@ class QuickStep:
         assert like_qd is not None
         self.like_q, self.like_qd = like_q, like_qd
         self.q_shape, self.qd_shape, self.u_shape = like_q.shape, like_qd.shape, u.shape
+        self.substeps, self.fine_rows = substeps, [FINE] * len(like_q)
+        self.all_well = Status(self.fine_rows, substeps)
         self.q_at, self.qd_at, _, self.u_at, parameters_at = repeat.inputs_at
         self.next_q_at, self.next_qd_at, _ = repeat.outputs_at
         self.addresses[parameters_at] = parameters.data_ptr()
@@ -41,7 +43,7 @@ class QuickStep:
 
     @staticmethod
     def after(
-        program: Program, inputs: tuple[Any, ...], before: Repeat | None
+        program: Program, inputs: tuple[Any, ...], before: Repeat | None, substeps: int
     ) -> tuple[QuickStep | None, Repeat | None]:
         """Return how to do again what this thread did last, once it did so twice, and what it did.
 
@@ -57,14 +59,14 @@ class QuickStep:
             or _in_transform()
         ):
             return None, repeat
-        return QuickStep(program, repeat, u, parameters), repeat
+        return QuickStep(program, repeat, u, parameters, substeps), repeat
 
-    def fits(self, state: State, u: Any, parameters: Tensor) -> bool:
-        """Tell whether these inputs are laid out like those before."""
+    def __call__(self, state: State, u: Any, parameters: Tensor) -> State | None:
+        """Return the state after the step, or None if these inputs are not laid out like those before."""
         if type(state) is not State or state.impulses is not None or not isinstance(u, Tensor):
-            return False
+            return None
         q, qd = state.q, state.qd
-        return (
+        if not (
             parameters is self.parameters
             and u.shape == self.u_shape
             and q.shape == self.q_shape
@@ -78,15 +80,12 @@ class QuickStep:
             and qd.is_contiguous()
             and not _in_transform()
             and forward_ad._current_level < 0
-        )
-
-    def __call__(
-        self, q: Tensor, qd: Tensor, impulses: None, u: Tensor, parameters: Tensor
-    ) -> tuple[Tensor, Tensor, None, list[list[float]]]:
-        """Return q, qd, no impulses and the rows of status after the step."""
-        q, qd = self.apply(q, qd, u)
+        ):
+            return None
+        next_q, next_qd = self.apply(q, qd, u)
         rows: Any = self.status.tolist()
-        return q, qd, None, rows
+        status = self.all_well if rows == self.fine_rows else Status(rows, self.substeps)
+        return State(next_q, next_qd, None, status)
 
 
 class _Stepped(torch.autograd.function._SingleLevelFunction):

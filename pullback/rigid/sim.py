@@ -165,19 +165,17 @@ class Sim:
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
         quick: QuickStep | None = getattr(self._quick, "step", None)
-        if quick is not None and u is not None and quick.fits(state, u, self.parameters.packed()):
-            inputs = (state.q, state.qd, None, u, quick.parameters)
-            q, qd, impulses, rows = quick(*inputs)
-        else:
+        after = None if quick is None or u is None else quick(state, u, self.parameters.packed())
+        if after is None:
             program, inputs = self._programs.step(), self._check_inputs(state, u)
             q, qd, impulses, rows = program.outputs(*inputs)
-            quick, did = QuickStep.after(program, inputs, getattr(self._quick, "did", None))
-            self._quick.step, self._quick.did = quick, did
-        status = Status(rows, self.substeps)
+            after = State(q, qd, impulses, Status(rows, self.substeps))
+            last = getattr(self._quick, "did", None)
+            self._quick.step, self._quick.did = QuickStep.after(program, inputs, last, self.substeps)
         # an input that is not finite shows in the status, which is quicker to look at
-        if status.shows_not_finite():
-            _refuse_not_finite(inputs)
-        return State(q, qd, impulses, status)
+        if after.status is not None and after.status.shows_not_finite():
+            _refuse_not_finite(self._check_inputs(state, u))
+        return after
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
