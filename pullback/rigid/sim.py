@@ -17,6 +17,7 @@ from pullback.rigid.compile import compile_world
 from pullback.rigid.compliant_advice import warn_of_compliance
 from pullback.rigid.contact import Compliant
 from pullback.rigid.contact_kernels import REPORT_ROWS
+from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.manifold import Manifold
 from pullback.rigid.operators import WorldPrograms
@@ -211,6 +212,25 @@ class Sim:
         if check:
             trajectory.status.check()
         return trajectory
+
+    def feedback_rollout(
+        self,
+        state: State,
+        controls: Tensor,
+        gains: Tensor,
+        nominal: Trajectory,
+        *,
+        lower: Tensor | None = None,
+        upper: Tensor | None = None,
+        defects: Tensor | None = None,
+    ) -> tuple[Trajectory, Tensor]:
+        """Step under u = controls + gains (state - nominal), clamped; return the trajectory and the controls applied.
+
+        Controls (T, B, nu) and gains (T, B, nu, 2 nv) answer to the change of state that leads from the nominal
+        trajectory of T + 1 states; `lower` and `upper` are (nu,) or (T, B, nu). Each new state is moved by `defects`
+        (T, B, 2 nv), if given. The result is plain: no gradient passes through it.
+        """
+        return feedback_rollout(self, state, controls, gains, nominal, lower, upper, defects)
 
     def linearize(self, states: Trajectory | State, controls: Tensor) -> Linearization:
         """Return the Jacobians of the steps that the controls (T, B, nu) drive from the first T states.
