@@ -122,7 +122,9 @@ def rotation_vector(quat: Tensor) -> Tensor:
     small = s < SMALL
     sine = torch.where(small, torch.ones_like(s), s).sqrt()
     # asin(x) / x as a series in x²
-    series = 1.0 + s * (1 / 6 + s * (3 / 40 + s * (15 / 336 + s * (105 / 3456 + s * (945 / 42240 + s * 10395 / 599040)))))
+    series = 1.0 + s * (
+        1 / 6 + s * (3 / 40 + s * (15 / 336 + s * (105 / 3456 + s * (945 / 42240 + s * 10395 / 599040))))
+    )
     return 2.0 * torch.where(small, series, torch.atan2(sine, w) / sine) * xyz
 
 
