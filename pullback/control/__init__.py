@@ -1,1 +1,29 @@
 """Control by gradients: what to do so that a simulated world does what is wanted."""
+
+from pullback.control.constraints import Constraint, joint_limits
+from pullback.control.costs import ControlCost, Cost, FramePose, StateCost
+from pullback.control.ilqr import ilqr
+from pullback.control.mpc import Drive, mpc
+from pullback.control.problem import Problem
+from pullback.control.report import Result
+from pullback.control.riccati import Policy, Quadratic, backward_pass
+from pullback.control.torch_costs import Function, Residual
+
+__all__ = [
+    "Constraint",
+    "ControlCost",
+    "Cost",
+    "Drive",
+    "FramePose",
+    "Function",
+    "Policy",
+    "Problem",
+    "Quadratic",
+    "Residual",
+    "Result",
+    "StateCost",
+    "backward_pass",
+    "ilqr",
+    "joint_limits",
+    "mpc",
+]

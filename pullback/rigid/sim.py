@@ -19,6 +19,7 @@ from pullback.rigid.contact import Compliant
 from pullback.rigid.contact_kernels import REPORT_ROWS
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.manifold import Manifold
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import Contact, State, Status, Trajectory
@@ -100,6 +101,7 @@ class Sim:
         if torch.is_grad_enabled():
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
+        self._manifold: Manifold | None = None
         self._quick = threading.local()
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
@@ -283,6 +285,24 @@ class Sim:
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
         """Return (B, states * rows) as (states, B, rows)."""
         return flat.view(flat.shape[0], states, rows).transpose(0, 1)
+
+    # -- changes of state ----------------------------------------------------------------------------------------
+
+    @property
+    def manifold(self) -> Manifold:
+        """What the coordinates are, and how changes move them."""
+        if self._manifold is None:
+            self._manifold = Manifold(self.arrays, self.device)
+        return self._manifold
+
+    def difference(self, a: State | Trajectory, b: State | Trajectory) -> Tensor:
+        """Return the change dx (..., 2 nv) from a to b, in the axes of `linearize`; differentiable."""
+        return torch.cat([self.manifold.difference(a.q, b.q), b.qd - a.qd], -1)
+
+    def retract(self, state: State, dx: Tensor) -> State:
+        """Return the state moved by dx (..., 2 nv): `retract(a, difference(a, b))` is b; differentiable."""
+        q = self.manifold.retract(state.q, dx[..., : self.nv])
+        return State(q, state.qd + dx[..., self.nv :], state.impulses)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
