@@ -1,13 +1,15 @@
 """Control by gradients: what to do so that a simulated world does what is wanted."""
 
 from pullback.control.constraints import Constraint, joint_limits
-from pullback.control.costs import ControlCost, Cost, FramePose, StateCost
+from pullback.control.costs import ControlCost, Cost, StateCost
+from pullback.control.frame_cost import FramePose
 from pullback.control.ilqr import ilqr
 from pullback.control.mpc import Drive, mpc
 from pullback.control.problem import Problem
 from pullback.control.report import Result
 from pullback.control.riccati import Policy, Quadratic, backward_pass
 from pullback.control.torch_costs import Function, Residual
+from pullback.rigid.frames import LinkFrame
 
 __all__ = [
     "Constraint",
@@ -16,6 +18,7 @@ __all__ = [
     "Drive",
     "FramePose",
     "Function",
+    "LinkFrame",
     "Policy",
     "Problem",
     "Quadratic",
