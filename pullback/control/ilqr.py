@@ -1,8 +1,8 @@
 """Feasibility-driven differential dynamic programming with bounded controls, for many problems side by side.
 
-Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best for
-that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States that are given as a start need
-not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
+Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best
+for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States that are given as a start
+need not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
 regularisation, step length and end. Equations: docs/derivations/ilqr.md.
 """
 
@@ -47,8 +47,8 @@ def ilqr(
     """Improve controls (T, B, nu), zero by default, until no step promises to lower the cost by more than `tolerance`.
 
     The tolerance is a share of 1 + the cost. `states`, T + 1 of them, are a first guess of the motion that need not be
-    consistent. `hessian="full"` adds the curvature of the dynamics. The result has the motion, its feedback gains (of the
-    last motion if `gains`, else of the last but one), the reason for each problem's end, and a table of iterations.
+    consistent. `hessian="full"` adds the curvature of the dynamics. The result has the motion, its feedback gains (of
+    the last motion if `gains`, else of the last but one), why each search ended, and a table of iterations.
     """
     _check(iterations, tolerance, regularization, hessian)
     if problem.constraints:

@@ -43,7 +43,7 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True)
 class Iterate:
-    """States, controls and cost (B,) of B problems; gaps f(x, u) - x' (T, B, 2 nv), None where there are none at all."""
+    """States, controls and cost (B,) of B problems; gaps f(x, u) - x' (T, B, 2 nv), None where all are zero."""
 
     sim: Sim
     states: Trajectory
@@ -98,8 +98,8 @@ def _refuse_wild(motion: Trajectory) -> None:
     wild = ~(motion.q[-1].isfinite().all(-1) & motion.qd[-1].isfinite().all(-1))
     if bool(wild.any()):
         raise PullbackError(
-            f"the first motion of problem {int(wild.nonzero()[0])} does not stay finite; give other first controls, or a "
-            f"first guess of the states (states=...), or take a smaller dt"
+            f"the first motion of problem {int(wild.nonzero()[0])} does not stay finite; give other first controls, "
+            f"a first guess of the states (states=...), or take a smaller dt"
         )
 
 

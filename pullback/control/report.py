@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple
@@ -35,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Table:
-    """The iterations so far; printed as they come if `verbose`, of several problems the mean cost and the worst rest."""
+    """The iterations so far; printed as they come if `verbose`: the mean cost and the worst of the rest."""
 
     def __init__(self, batch: int, verbose: bool) -> None:
         self.rows: list[Row] = []
@@ -52,12 +53,15 @@ class Table:
                 print(HEADER)
             print(self.line(len(self.rows) - 1))
 
-    def followed_by(self, other: Table) -> Table:
-        """Return this table with the rows of another after it."""
-        both = Table(self.batch, verbose=False)
-        both.rows = self.rows + other.rows
-        both.seconds = self.seconds + [self.seconds[-1] + x for x in other.seconds]
-        return both
+    @staticmethod
+    def joined(tables: Sequence[Table]) -> Table:
+        """Return tables one after the other."""
+        joined = Table(tables[0].batch, verbose=False)
+        for table in tables:
+            past = joined.seconds[-1] if joined.seconds else 0.0
+            joined.rows += table.rows
+            joined.seconds += [past + x for x in table.seconds]
+        return joined
 
     def line(self, number: int) -> str:
         """Return an iteration as a line of text."""
