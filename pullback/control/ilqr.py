@@ -76,7 +76,7 @@ def ilqr(
             live = live & promise.ok & ~converged
             # the longest step that the simulation itself agrees with
             moved, step = line_search(problem, here, policy, promise, live)
-            table.add(Row(moved.cost, expected, promise.gradient, damping, step, moved.gap))
+            table.add(Row(moved.cost, expected, promise.gradient, damping, step, moved.gap, live))
             # trust the model more after long steps, less after short ones
             damping = np.where(live & (step > LONG), np.maximum(damping / FACTOR, LEAST), damping)
             damping = np.where(live & (step <= SHORT), np.minimum(damping * FACTOR, MOST), damping)

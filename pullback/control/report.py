@@ -16,7 +16,7 @@ from pullback.rigid.state import State, Trajectory
 
 Tensor = torch.Tensor
 
-HEADER = " iter         cost       stop   gradient      regul       step        gap"
+HEADER = " iter         cost       stop   gradient      regul       step        gap   live"
 
 
 class Row(NamedTuple):
@@ -33,10 +33,12 @@ class Row(NamedTuple):
     """The share of the step that was taken; 0: none."""
     feasibility: np.ndarray
     """The largest gap between a step's end and the state that follows it."""
+    live: np.ndarray
+    """Whether the problem was still searched."""
 
 
 class Table:
-    """The iterations so far; printed as they come if `verbose`: the mean cost and the worst of the rest."""
+    """The iterations so far; printed as they come if `verbose`: the mean cost, and the worst of what is live."""
 
     def __init__(self, batch: int, verbose: bool) -> None:
         self.rows: list[Row] = []
@@ -66,9 +68,10 @@ class Table:
     def line(self, number: int) -> str:
         """Return an iteration as a line of text."""
         row = self.rows[number]
-        rest = [f"{x.max():10.3e}" for x in (row.stop, row.gradient, row.regularization)]
-        numbers = [*rest, f"{row.step.min():10.4f}", f"{row.feasibility.max():10.3e}"]
-        return f"{number:5d} {row.cost.mean():12.6g} {' '.join(numbers)}"
+        chosen = row.live if row.live.any() else ~row.live
+        rest = [f"{x[chosen].max():10.3e}" for x in (row.stop, row.gradient, row.regularization)]
+        numbers = [*rest, f"{row.step[chosen].min():10.4f}", f"{row.feasibility.max():10.3e}"]
+        return f"{number:5d} {row.cost.mean():12.6g} {' '.join(numbers)} {row.live.sum():6d}"
 
     def __len__(self) -> int:
         """Return the number of iterations."""

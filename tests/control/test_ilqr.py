@@ -319,7 +319,7 @@ def test_shifted_start():
 def test_table_is_printed(capsys):
     ilqr(sleds_problem(), verbose=True)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["iter", "cost", "stop", "gradient", "regul", "step", "gap"]
+    assert printed[0].split() == ["iter", "cost", "stop", "gradient", "regul", "step", "gap", "live"]
     assert len(printed) == 3
 
 
