@@ -5,7 +5,7 @@ the pose, 1e-4 for state and torques, and the pose again at the end (arm_manipul
 Both start with the arm held in its first state and torques of zero, from a regularisation of 0.1, on one thread in
 float64, and take turns. First both are shown to have the same problem: accelerations, pose, cost.
 
-Options: `--quick` for a fast look; `--gpu` for 1,024 problems from other first states as one batch on a GPU in float32,
+Options: `--quick` for a fast look; `--urdf PATH` where example-robot-data is not installed; `--gpu` for 1,024 problems from other first states as one batch on a GPU in float32,
 against one of them on a CPU core; `--parts` for where the time of an iteration goes.
 """
 
@@ -41,7 +41,9 @@ PROBLEMS = 1024
 
 
 def arm_file() -> str:
-    """Return the path of the arm's URDF."""
+    """Return the path of the arm's URDF, which may be given."""
+    if "--urdf" in sys.argv:
+        return sys.argv[sys.argv.index("--urdf") + 1]
     data: Any = import_module("example_robot_data")
     return data.load_full("talos_arm")[2]
 
@@ -56,7 +58,7 @@ def ours(path: str, problems: int = 1, dtype: torch.dtype = torch.float64, devic
         arm.set_link_param(link, "joint_damping", 0.0)
     world = pb.World()
     motor = pb.Torque(limit=1e9)
-    world.add(arm, name="arm", actuators=motor)
+    world.add(arm, name="arm", actuators=motor, collision_links=[])
     sim = world.compile(dt=DT, dtype=dtype, device=device, without=["contacts", "limits", "friction"])
     generator = torch.Generator().manual_seed(0)
     q = torch.tensor(START, dtype=torch.float64).repeat(problems, 1)
