@@ -5,8 +5,9 @@ the pose, 1e-4 for state and torques, and the pose again at the end (arm_manipul
 Both start with the arm held in its first state and torques of zero, from a regularisation of 0.1, on one thread in
 float64, and take turns. First both are shown to have the same problem: accelerations, pose, cost.
 
-Options: `--quick` for a fast look; `--urdf PATH` where example-robot-data is not installed; `--gpu` for 1,024 problems from other first states as one batch on a GPU in float32,
-against one of them on a CPU core; `--parts` for where the time of an iteration goes.
+Options: `--quick` for a fast look; `--parts` for where the time of an iteration goes; `--gpu` for 1,024 problems from
+other first states as one batch on a GPU in float32, against one of them on a CPU core; `--urdf PATH` for the arm's file
+where example-robot-data is not installed.
 """
 
 from __future__ import annotations
