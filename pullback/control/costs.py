@@ -27,6 +27,12 @@ Torch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """A function of q, qd and u; u is None at the end of the horizon."""
 
 
+def numbers(values: object, sim: Sim) -> Tensor:
+    """Return numbers as a tensor of a simulation's type, without rounding them on the way."""
+    x = values if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
+    return x.detach().to(device=sim.device, dtype=sim.dtype)
+
+
 class Blocks(NamedTuple):
     """Where derivatives are added up: x (N, B, n), u (N, B, m), xx (N, B, n, n), uu (N, B, m, m), ux (N, B, m, n)."""
 
@@ -49,7 +55,7 @@ class Place(NamedTuple):
         """Return numbers as a tensor that broadcasts against (N, B, size), or name what does not fit."""
         sizes = (size,) if isinstance(size, int) else size
         try:
-            x = torch.as_tensor(values).detach().to(device=self.sim.device, dtype=self.sim.dtype)
+            x = numbers(values, self.sim)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PullbackError(f"{what} is {values!r}; expected numbers") from error
         shape = (*(1,) * (3 - x.ndim), *x.shape)
@@ -66,7 +72,8 @@ class Place(NamedTuple):
 
     def weights(self, what: str, values: object, size: int) -> Tensor:
         """Return weights for `size` numbers; one for all will do."""
-        return self.tensor(what, values, (1, size)).expand(*(-1,) * (torch.as_tensor(values).ndim - 1), size)
+        x = self.tensor(what, values, (1, size))
+        return x.expand(*x.shape[:-1], size)
 
 
 class BoundCost(ABC):
@@ -129,7 +136,7 @@ class Sum(Cost):
         """Bind every term."""
         bound = []
         for weight, cost in self.terms:
-            factor = torch.as_tensor(weight).detach().to(scale)
+            factor = numbers(weight, place.sim)
             if factor.shape not in ((), (1,), (place.batch,)):
                 raise PullbackError(
                     f"a cost is multiplied by {tuple(factor.shape)} numbers; give one, or ({place.batch},): one a problem"

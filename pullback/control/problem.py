@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pullback.control.costs import Blocks, BoundSum, Cost, Place, Values, bind
+from pullback.control.costs import Blocks, BoundSum, Cost, Place, Values, bind, numbers
 from pullback.control.riccati import Quadratic
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
@@ -184,8 +184,8 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
         if values is None:
             found.append(None)
             continue
-        x = torch.as_tensor(values).detach().to(device=sim.device, dtype=sim.dtype)
-        if x.ndim > 3 or x.shape != torch.broadcast_shapes(x.shape[:0]) and not _fits(x.shape, shape):
+        x = numbers(values, sim)
+        if x.ndim > 3 or not _fits(x.shape, shape):
             raise PullbackError(f"{name} has shape {tuple(x.shape)}; expected a number, ({sim.nu},) or {shape}")
         if bool(x.isnan().any()):
             raise PullbackError(f"{name} holds values that are not a number")
