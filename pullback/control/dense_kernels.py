@@ -5,6 +5,8 @@ are kept in registers; on a GPU the threads of a block, its `lanes`, share the e
 has to call these functions.
 """
 
+from collections.abc import Sequence
+
 import warp as wp
 
 BLOCK = 64
@@ -153,14 +155,16 @@ def _solve(real: str) -> str:
     return _native(real, code + "\n#endif\n")
 
 
-def _product(real: str, start: str | None, factor: tuple[str, str], *, lower: bool = False) -> str:
+def _product(
+    real: str, start: str | None, factor: tuple[str, str], *, rows: Sequence[int] = ROWS, lower: bool = False
+) -> str:
     """Return the code of y = start + a b, with a's entry at `factor`; of the lower triangle, and a bit, if `lower`."""
     entry = f"PULLBACK_AT(a, {factor[0]}, {factor[1]})"
     blocks = ""
-    for rows in ROWS:
-        last = f"(i + {rows} < columns ? i + {rows} : columns)" if lower else "columns"
-        inner = "".join(_block(real, rows, width, start, entry) for width in WIDTHS)
-        blocks += f"    for (; i + {rows} <= rows; i += {rows}) {{\n        const int last = {last};\n"
+    for count in rows:
+        last = f"(i + {count} < columns ? i + {count} : columns)" if lower else "columns"
+        inner = "".join(_block(real, count, width, start, entry) for width in WIDTHS)
+        blocks += f"    for (; i + {count} <= rows; i += {count}) {{\n        const int last = {last};\n"
         blocks += f"        int j = 0;\n{inner}    }}\n"
     first = f"PULLBACK_AT({start}, i, j)" if start else "0"
     code = _PRODUCT.format(real=real, start=first, factor=entry, lower=str(lower).lower(), blocks=blocks)
@@ -191,9 +195,13 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def product(y: _a, a: _a, b: _a, rows: int, inner: int, columns: int, lane: int, lanes: int):
         """Write a b to y."""
 
-    @wp.func_native(_product(_name, "plus", _PLAIN))
-    def plus_product(y: _a, plus: _a, a: _a, b: _a, rows: int, inner: int, columns: int, lane: int, lanes: int):
-        """Write plus + a b to y, which may be `plus`."""
+    @wp.func_native("    const int rows = 1;\n" + _product(_name, None, _PLAIN, rows=(1,)))
+    def row_product(y: _a, a: _a, b: _a, inner: int, columns: int, lane: int, lanes: int):
+        """Write a b to y for a row a."""
+
+    @wp.func_native("    const int rows = 1;\n" + _product(_name, "plus", _PLAIN, rows=(1,)))
+    def plus_row_product(y: _a, plus: _a, a: _a, b: _a, inner: int, columns: int, lane: int, lanes: int):
+        """Write plus + a b to y, which may be `plus`, for a row a."""
 
     @wp.func_native(_product(_name, "plus", _TRANSPOSED))
     def plus_transposed(y: _a, plus: _a, a: _a, b: _a, rows: int, inner: int, columns: int, lane: int, lanes: int):

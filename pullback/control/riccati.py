@@ -139,7 +139,7 @@ class _Reader:
             raise PullbackError(f"{name} is {x.dtype} on {x.device}, B {self.dtype} on {self.device}; give all alike")
         strides, size = x.stride(), self.size
         item = strides[0] if self.problems == 1 and inner else strides[1]
-        is_even = len(x) == 1 or strides[0] == item * self.problems
+        is_even = shape[0] == 1 or strides[0] == item * self.problems
         if inner and not (is_even and (strides[-1] == 1 or inner[-1] == 1)):
             x = x.contiguous()
             self.kept.append(x)
