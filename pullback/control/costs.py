@@ -2,8 +2,8 @@
 
     cost = 10.0 * FramePose("arm/hand", (0.4, 0.0, 0.5)) + StateCost(weights=1e-3) + ControlCost(1e-4)
 
-A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked and
-constant parts computed once. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
+A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked,
+constant parts computed. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
 problems, and any dimensions before those for the tries of a line search. At the end of the horizon u is None. All
 quadratic costs are half the weighted sum of squares, so that a weight is a second derivative.
 """
@@ -139,7 +139,7 @@ class Sum(Cost):
             factor = numbers(weight, place.sim)
             if factor.shape not in ((), (1,), (place.batch,)):
                 raise PullbackError(
-                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give one, or ({place.batch},): one a problem"
+                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give 1 or ({place.batch},), one a problem"
                 )
             if not bool(factor.isfinite().all()):
                 raise PullbackError(f"a {type(cost).__name__} is multiplied by {factor.tolist()}, which is not finite")
@@ -269,7 +269,8 @@ class _BoundControl(BoundCost):
         into.uu.diagonal(dim1=-2, dim2=-1).add_(self.weights)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        assert u is not None and into.u is not None
+        assert u is not None
+        assert into.u is not None
         into.u.add_(self.weights * (u - self.target))
 
 
