@@ -170,25 +170,26 @@ def side_by_side(rounds: int) -> dict[str, float]:
 
 def parts(rounds: int) -> dict[str, float]:
     """Return what the parts of an iteration take [us], ours and Crocoddyl's."""
-    from pullback.control.ilqr import approximate, best_policy
-    from pullback.control.iterate import first_iterate, line_search
+    from pullback.control.riccati import backward_pass
 
     path = arm_file()
     mine = ours(path)
     peer, solver = theirs(path)
-    here = first_iterate(mine, held(mine)[0], None)
-    A, B, cost = approximate(mine, here, "gauss_newton")
-    damping, live = torch.full_like(here.cost, REGULARIZATION), torch.ones_like(here.cost, dtype=torch.bool)
-    policy, _ = best_policy(mine, here, A, B, cost, damping, live)
+    sim, start = mine.sim, mine.state
+    controls, _ = held(mine)
+    states = sim.rollout(start, controls)
+    A, B, _ = sim.linearize(states, controls)
+    damping = torch.full((1,), REGULARIZATION, dtype=torch.float64)
+    backward = (A, B, torch.zeros_like(A[..., 0]), mine.expand(states, controls), controls, None, None, damping)
+    gains = backward_pass(*backward).K
     solve_theirs(peer, solver)()
     xs, us = solver.xs.tolist(), solver.us.tolist()
     calls = {
-        "linearize": lambda: mine.sim.linearize(here.states, here.controls),
-        "derivatives of the cost": lambda: mine.expand(here.states, here.controls),
-        "cost": lambda: mine.cost(here.states, here.controls),
-        "backward pass": lambda: best_policy(mine, here, A, B, cost, damping, live),
-        "feedback rollout": lambda: mine.sim.feedback_rollout(here.states[0], here.controls, policy.K, here.states),
-        "line search": lambda: line_search(mine, here, policy, live),
+        "linearize": lambda: sim.linearize(states, controls),
+        "derivatives of the cost": lambda: mine.expand(states, controls),
+        "cost": lambda: mine.cost(states, controls),
+        "backward pass": lambda: backward_pass(*backward),
+        "feedback rollout": lambda: sim.feedback_rollout(start, controls, gains, states),
         "Crocoddyl: calc": lambda: peer.calc(xs, us),
         "Crocoddyl: calcDiff": lambda: peer.calcDiff(xs, us),
         "Crocoddyl: backward pass": solver.backwardPass,
