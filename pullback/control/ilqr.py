@@ -1,8 +1,8 @@
 """Feasibility-driven differential dynamic programming with bounded controls, for many problems side by side.
 
 Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best
-for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States that are given as a start
-need not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
+for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States given as a start need
+not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
 regularisation, step length and end. Equations: docs/derivations/ilqr.md.
 """
 
@@ -62,12 +62,13 @@ def ilqr(
     damping = np.full(problem.batch, regularization)
     live = np.ones(problem.batch, dtype=bool)
     converged = failed = ~live
-    policy, is_stale = None, True
+    model = policy = None
+    is_stale = True
     with gentle_interrupt() as interrupt:
         for _ in range(iterations):
             # a quadratic model around the present motion, and the policy that is best for it
-            if is_stale:
-                model = approximate(problem, here, hessian)
+            if model is None or is_stale:
+                model = approximate(problem, here, hessian, model, live)
             policy, promise, damping = best_policy(problem, here, model, damping, live)
             expected = abs(promise.linear + 0.5 * promise.quadratic)
             is_flat = here.feasible & (expected <= tolerance * (1.0 + abs(here.cost)))
@@ -98,11 +99,16 @@ class Model(NamedTuple):
     cost: Quadratic
 
 
-def approximate(problem: Problem, here: Iterate, hessian: Hessian) -> Model:
-    """Return the model of a problem along a motion."""
+def approximate(
+    problem: Problem, here: Iterate, hessian: Hessian, last: Model | None = None, live: np.ndarray | None = None
+) -> Model:
+    """Return the model of a problem along a motion; where the search has ended the last one will do."""
     sim = problem.sim
-    maps = sim.linearize(here.states, here.controls)
+    worlds = None if last is None or live is None else problem.numbers_of(live)
+    maps = sim.linearize(*here.motions(worlds))
     A, B = maps.A, maps.B
+    if last is not None and worlds is not None:
+        A, B = last.A.index_copy(1, worlds, A), last.B.index_copy(1, worlds, B)
     cost = problem.expand(here.states, here.controls)
     if hessian == "full":
         add_dynamics_curvature(problem, here, A, B, cost)

@@ -17,8 +17,9 @@ from pullback.rigid.state import FINE, State, Status, Trajectory
 
 Tensor = torch.Tensor
 
+WHOLE = (1.0,)
 SHORTER = tuple(0.5**k for k in range(1, 10))
-"""The steps that are tried, side by side, where a whole one is too long."""
+"""The step that is tried first, and those that are tried side by side where it is too long."""
 ENOUGH, TOO_MUCH = 0.1, 2.0
 """The share of an expected fall of the cost that there must be, and of an expected rise that there may be."""
 ROUNDING = 16.0
@@ -60,6 +61,15 @@ class Iterate:
     def feasible(self) -> np.ndarray:
         """Whether states follow from controls (B,)."""
         return self.gap == 0.0
+
+    def motions(self, worlds: Tensor | None) -> tuple[Trajectory, Tensor]:
+        """Return states and controls of some problems, all by default."""
+        if worlds is None:
+            return self.states, self.controls
+        x = self.states
+        impulses = None if x.impulses is None else x.impulses.index_select(1, worlds)
+        states = Trajectory(x.q.index_select(1, worlds), x.qd.index_select(1, worlds), x.status, x.steps, impulses)
+        return states, self.controls.index_select(1, worlds)
 
     def seen_from_next(self, rows: Tensor) -> Tensor:
         """Take rows (T, B, 2 nv, n) of changes after each step to the axes of the state that is there, past the gap."""
@@ -151,26 +161,23 @@ def line_search(
     """
     if not live.any():
         return here, np.zeros(problem.batch)
-    whole = _try(problem, here, policy, (1.0,), None)
-    fits = live & _is_enough(here, promise, (1.0,), whole.cost[None], slice(None))[0]
-    if fits.all():
-        return whole, np.ones(problem.batch)
-    chosen = fits.nonzero()[0]
-    moved, step = _put(here, chosen, whole, chosen), fits.astype(np.float64)
-    worlds = (live & ~fits).nonzero()[0]
-    # worlds with parameters of their own cannot be tried several times in one launch
+    # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
     shares = len(problem.sim.parameters.packed()) == 1
-    for tried in (SHORTER,) if shares else [(share,) for share in SHORTER]:
-        if not len(worlds):
-            break
-        trial = _try(problem, here, policy, tried, worlds if shares else None)
+    moved, step, worlds = here, np.zeros(problem.batch), live.nonzero()[0]
+    for tried in (WHOLE, SHORTER) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
+        together = shares and (tried is not WHOLE or len(worlds) < problem.batch)
+        trial = _try(problem, here, policy, tried, worlds if together else None)
         costs = trial.cost.reshape(len(tried), -1)
-        good = _is_enough(here, promise, tried, costs if shares else costs[:, worlds], worlds)
+        good = _is_enough(here, promise, tried, costs if together else costs[:, worlds], worlds)
         found, first = good.any(0), good.argmax(0)
-        columns = first * len(worlds) + np.arange(len(worlds)) if shares else worlds
+        if tried is WHOLE and found.all() and not together:
+            return trial, np.ones(problem.batch)
+        columns = first * len(worlds) + np.arange(len(worlds)) if together else worlds
         moved = _put(moved, worlds[found], trial, columns[found])
         step[worlds[found]] = np.asarray(tried)[first[found]]
         worlds = worlds[~found]
+        if not len(worlds):
+            break
     return moved, step
 
 
@@ -228,22 +235,20 @@ def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float]
 def _costs(
     problem: Problem, here: Iterate, motion: Trajectory, controls: Tensor, many: int, worlds: np.ndarray | None
 ) -> Tensor:
-    """Return what tries cost, (A, W)."""
-    if many == 1 and worlds is None:
-        return problem.cost(motion, controls)[None]
+    """Return what tries cost, (A, W); one that does not stay finite has no cost, whatever the costs look at."""
+    left = (0.0 * motion.q[-1]).sum(-1) + (0.0 * motion.qd[-1]).sum(-1)
+    if worlds is None:
+        return (problem.cost(motion, controls) + left)[None]
 
     def all_problems(tried: Tensor, known: Tensor) -> Tensor:
         """Return tries (A, N, B, n) of all problems: costs know theirs by their place."""
-        tried = tried.unflatten(1, (many, -1)).movedim(1, 0)
-        if worlds is None:
-            return tried
         full = known.repeat(many, 1, 1, 1)
-        full[:, :, worlds] = tried
+        full[:, :, worlds] = tried.unflatten(1, (many, -1)).movedim(1, 0)
         return full
 
     q, qd = all_problems(motion.q, here.states.q), all_problems(motion.qd, here.states.qd)
-    costs = problem.cost(Trajectory(q, qd, motion.status, motion.steps), all_problems(controls, here.controls))
-    return costs if worlds is None else costs[:, worlds]
+    tries = Trajectory(q, qd, motion.status, motion.steps)
+    return problem.cost(tries, all_problems(controls, here.controls))[:, worlds] + left.view(many, -1)
 
 
 def _put(into: Iterate, worlds: np.ndarray, source: Iterate, columns: np.ndarray) -> Iterate:

@@ -69,8 +69,8 @@ def mpc(
     """Drive a plant for `steps` steps of the model, planning again every `replan_every` of them.
 
     Each plan starts from where the plant is and from the last plan, shifted, and gets `iterations` iterations, the
-    first one `first_iterations`. Between plans the gains answer to what the plant does, if `feedback`. The plant's dt is
-    the model's or a whole fraction of it. `update(step, problem)` may return another problem, with moving targets say.
+    first one `first_iterations`. Between plans the gains answer to what the plant does, if `feedback`. The plant's dt
+    is the model's or a whole fraction of it. `update(step, problem)` may return another problem, say with a new target.
     """
     ratio = _check(problem, plant, steps, replan_every)
     here = problem.state if state is None else state.detach()

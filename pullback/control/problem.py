@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from pullback.control.costs import Blocks, BoundSum, Cost, Place, Values, bind, numbers
@@ -85,6 +86,12 @@ class Problem:
         """Read again what may have changed in the simulation since the last search."""
         self.running.renew()
         self.terminal.renew()
+
+    def numbers_of(self, chosen: np.ndarray) -> Tensor | None:
+        """Return the numbers of chosen problems (B,); None for all of them, as worlds of their own kind must stay."""
+        if chosen.all() or len(self.sim.parameters.packed()) > 1:
+            return None
+        return torch.from_numpy(chosen.nonzero()[0]).to(self.sim.device)
 
     # -- what a motion costs -------------------------------------------------------------------------------------
 

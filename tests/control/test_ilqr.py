@@ -377,3 +377,40 @@ def test_a_world_that_nothing_drives():
     sim = world.compile(dt=0.01, dtype=REAL, without=["contacts"])
     with pytest.raises(PullbackError, match="nothing in this world is driven"):
         Problem(sim, sim.initial_state(), 5, StateCost())
+
+
+def test_problems_that_have_ended_are_left_alone(monkeypatch):
+    """One problem starts at its goal: from then on only the other is simulated and linearised."""
+    problem = swing_problem(batch=2)
+    sizes: list[int] = []
+    linearize = type(problem.sim).linearize
+
+    def counted(sim, states, controls):
+        sizes.append(controls.shape[1])
+        return linearize(sim, states, controls)
+
+    alone = ilqr(problem.start_from(problem.state[torch.tensor([0, 0])]))
+    first = alone.controls[:, :1]
+    monkeypatch.setattr(type(problem.sim), "linearize", counted)
+    controls = torch.cat([first, torch.zeros_like(first)], 1)
+    found = ilqr(problem, controls, iterations=60)
+    assert sizes[0] == 2
+    assert sizes[1] == 1
+    assert found.converged.all()
+    assert found.cost[0].item() == alone.cost[0].item()
+    assert (found.controls[:, 0] == first[:, 0]).all()
+    monkeypatch.undo()
+    assert (found.gains - ilqr(problem, found.controls, iterations=1).gains).abs().max() < 1e-4
+
+
+def test_a_motion_that_goes_wild_is_no_improvement():
+    """A cost that looks at one joint only is not fooled when the other one is lost."""
+    from pullback.control.iterate import _costs, first_iterate
+
+    sim = sleds()
+    problem = Problem(sim, sim.initial_state(), 5, Function(lambda q, qd, u: q[..., 0].square()))
+    here = first_iterate(problem, None, None)
+    assert _costs(problem, here, here.states, here.controls, 1, None).item() == 0.0
+    here.states.q[-1, :, 1] = torch.inf
+    assert problem.cost(here.states, here.controls).item() == 0.0
+    assert _costs(problem, here, here.states, here.controls, 1, None).isnan().all()
