@@ -157,14 +157,16 @@ def line_search(
 ) -> tuple[Iterate, np.ndarray]:
     """Return the motion after the longest step that lowers the cost enough, and the steps (B,), 0 where none does.
 
-    A whole step is tried first, and nine shorter ones side by side for the problems that it does not suit.
+    A whole step is tried first, and nine shorter ones for the problems that it does not suit: side by side on a GPU,
+    the likelier ones first on a CPU.
     """
     if not live.any():
         return here, np.zeros(problem.batch)
     # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
     shares = len(problem.sim.parameters.packed()) == 1
     moved, step, worlds = here, np.zeros(problem.batch), live.nonzero()[0]
-    for tried in (WHOLE, SHORTER) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
+    few = (SHORTER,) if here.controls.is_cuda else (SHORTER[:1], SHORTER[1:3], SHORTER[3:])
+    for tried in (WHOLE, *few) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
         together = shares and (tried is not WHOLE or len(worlds) < problem.batch)
         trial = _try(problem, here, policy, tried, worlds if together else None)
         costs = trial.cost.reshape(len(tried), -1)
