@@ -1,0 +1,32 @@
+"""Control by gradients: what to do so that a simulated world does what is wanted."""
+
+from pullback.control.constraints import Constraint, joint_limits
+from pullback.control.costs import ControlCost, Cost, StateCost
+from pullback.control.frame_cost import FramePose
+from pullback.control.ilqr import ilqr
+from pullback.control.mpc import Drive, mpc
+from pullback.control.problem import Problem
+from pullback.control.report import Result
+from pullback.control.riccati import Policy, Quadratic, backward_pass
+from pullback.control.torch_costs import Function, Residual
+from pullback.rigid.frames import LinkFrame
+
+__all__ = [
+    "Constraint",
+    "ControlCost",
+    "Cost",
+    "Drive",
+    "FramePose",
+    "Function",
+    "LinkFrame",
+    "Policy",
+    "Problem",
+    "Quadratic",
+    "Residual",
+    "Result",
+    "StateCost",
+    "backward_pass",
+    "ilqr",
+    "joint_limits",
+    "mpc",
+]
