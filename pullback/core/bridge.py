@@ -407,6 +407,7 @@ class Repeat:
 
 @cache
 def _warp_stream(cuda_stream: int, device: str) -> Any:
+    wp.init()
     return wp.Stream(device, cuda_stream=cuda_stream)
 
 
