@@ -188,7 +188,7 @@ def line_search(
         costs = costs[:, worlds] if some is None else costs
         found, which = _choose(here, promise, tried, costs, worlds, takes_best)
         if some is None and len(found) == problem.batch and found.all():
-            return trial, np.full(problem.batch, tried[0])
+            return trial, np.full(problem.batch, max(tried))
         columns = worlds if some is None else which * len(worlds) + np.arange(len(worlds))
         moved = _put(moved, worlds[found], trial, columns[found])
         step[worlds[found]] = np.asarray(tried)[which[found]]
