@@ -121,7 +121,6 @@ def solve_constrained(
     states: Trajectory | State | None,
     *,
     iterations: int,
-    verbose: bool,
     tolerance: float,
     met: float = 1e-6,
     **options: Any,
@@ -146,12 +145,12 @@ def solve_constrained(
     left, rough, last, tables = iterations, FIRST_TOLERANCE, torch.inf, []
     for _ in range(ROUNDS):
         rough = max(rough, tolerance)
-        found = ilqr(inner, controls, states, iterations=left, tolerance=rough, verbose=verbose, **options)
+        found = ilqr(inner, controls, states, iterations=left, tolerance=rough, **options)
         tables.append(found.table)
         left -= found.iterations
         missed = worst(found)
         is_met = bool((missed <= met).all())
-        if left < 1 or (is_met and rough == tolerance) or "interrupted" in found.reason:
+        if left < 1 or (is_met and rough == tolerance) or found.ended_early:
             break
         grow = (missed > met) & (missed > SHRINK * last)
         for penalty, nodes in at_nodes(found):
