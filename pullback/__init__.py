@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core import collector
 
 if TYPE_CHECKING:
-    from pullback import thermal
+    from pullback import thermal, viewer
 
 with collector.paused():
     from pullback import sdf
@@ -78,11 +78,12 @@ __all__ = [
     "sdf",
     "sine_motion",
     "thermal",
+    "viewer",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Read `pullback.thermal` when it is first used: robots do without it."""
-    if name == "thermal":
-        return import_module("pullback.thermal")
+    """Read `pullback.thermal` and `pullback.viewer` when they are first used: robots do without them."""
+    if name in ("thermal", "viewer"):
+        return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")
