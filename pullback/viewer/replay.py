@@ -7,6 +7,7 @@ import html
 import io
 import re
 import socket
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,12 @@ def _finite(moments: Film, world: int) -> Film:
     count = len(ok) if bool(ok.all()) else int((~ok).nonzero()[0, 0])
     if not count:
         raise PullbackError(f"world {world} is not finite from the start; there is nothing to draw")
-    return Film(*(x if x is None else x[:count] for x in moments))
+    if count < len(ok):
+        warnings.warn(
+            f"world {world} is not finite from {moments.times[count]:g} s on; the replay ends there", stacklevel=3
+        )
+    cut: list[Any] = [None if x is None else x[:count] for x in moments]
+    return Film(*cut)
 
 
 def _line(items: Sequence[Placed], poses: dict[str, Any], given: str | Tensor | np.ndarray) -> np.ndarray:
@@ -136,12 +142,18 @@ def _placed(mesh: Mesh, pose: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 def _stage(meshes: Sequence[LinkMesh], poses: dict[str, Any], lines: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Return centre and radius [m] of where things happen: of all that moves, or of all there is."""
-    moving = [_placed(mesh, poses[item.name][link]) for item, link, mesh in meshes if item.robot is not None]
-    some = moving or [_placed(mesh, poses[item.name][link]) for item, link, mesh in meshes]
-    points = np.concatenate([np.zeros((0, 3)), *(x.reshape(-1, 3) for x in some), *lines])
+    """Return centre and radius [m] of where things happen: of all that moves, and of static shapes not much larger."""
+    moving = [_placed(mesh, poses[item.name][link]).reshape(-1, 3) for item, link, mesh in meshes if link != WORLD]
+    static = [_placed(mesh, poses[item.name][link])[0] for item, link, mesh in meshes if link == WORLD]
+    points = np.concatenate([np.zeros((0, 3)), *(moving or static), *lines])
     if not len(points):
         return np.zeros(3), 1.0
+    _, reach = _around(points)
+    return _around(np.concatenate([points, *(x for x in static if _around(x)[1] < reach)]))
+
+
+def _around(points: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return centre and radius of the ball around the bounding box of points (n, 3)."""
     low, high = points.min(0), points.max(0)
     return 0.5 * (low + high), max(0.5 * float(np.linalg.norm(high - low)), 1e-3)
 
@@ -153,7 +165,7 @@ def _look(server: Any, centre: np.ndarray, radius: float) -> None:
     camera = server.initial_camera
     camera.fov = 0.7
     camera.look_at = centre
-    camera.position = centre + 2.6 * radius * direction
+    camera.position = centre + 2.8 * radius * direction
     camera.near, camera.far = 0.01 * radius, 200.0 * radius
     server.scene.configure_default_lights(enabled=True, cast_shadow=True)
 

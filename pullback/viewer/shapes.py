@@ -134,16 +134,15 @@ def _sticks(robot: RobotModel, link: int, meshes: Sequence[Mesh]) -> list[Mesh]:
 
     name = robot.model.links[link].name
     ends = [joint.origin.translation for joint in robot.model.tree.joints if joint.parent == name]
-    vertices = np.concatenate([np.zeros((1, 3)), *(mesh.vertices for mesh in meshes)])
-    low, high = vertices.min(0), vertices.max(0)
-    room = 0.1 * np.linalg.norm(high - low) + 1e-3
+    points = np.concatenate([np.zeros((0, 3)), *(mesh.vertices for mesh in meshes)])
+    low, high = points.min(0, initial=np.inf), points.max(0, initial=-np.inf)
+    room = 0.1 * np.linalg.norm(high - low) if meshes else 0.0
+    create: Any = trimesh.creation
     sticks: list[Mesh] = []
     for end in ends:
-        length = float(np.linalg.norm(end))
-        if ((end > low - room) & (end < high + room)).all():
-            continue
-        create: Any = trimesh.creation
-        sticks.append(_shaded(create.cylinder(radius=0.03 * length, segment=[np.zeros(3), end], sections=16)))
+        both, length = np.stack([np.zeros(3), end]), float(np.linalg.norm(end))
+        if length > 1e-6 and not ((both > low - room) & (both < high + room)).all():
+            sticks.append(_shaded(create.cylinder(radius=0.03 * length, segment=both, sections=16)))
     return sticks
 
 
