@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core import collector
 
 if TYPE_CHECKING:
-    from pullback import thermal
+    from pullback import control, thermal
 
 with collector.paused():
     from pullback import sdf
@@ -70,6 +70,7 @@ __all__ = [
     "UnconstrainedTensor",
     "VelocityServo",
     "World",
+    "control",
     "export_urdf",
     "inverse_kinematics",
     "load",
@@ -82,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Read `pullback.thermal` when it is first used: robots do without it."""
-    if name == "thermal":
-        return import_module("pullback.thermal")
+    """Read `pullback.thermal` and `pullback.control` when they are first used: robots do without them."""
+    if name in ("thermal", "control"):
+        return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")
