@@ -59,7 +59,9 @@ class Box:
             return z
         both = self._middle + self._half * torch.tanh(z / self._half)
         one = self._edge + self._side * self._scale * functional.softplus(self._side * z / self._scale)
-        return torch.where(self.above & self.below, both, torch.where(self.above | self.below, one, z))
+        mapped = torch.where(self.above & self.below, both, torch.where(self.above | self.below, one, z))
+        # rounding may step over a bound
+        return torch.clamp(mapped, self.lower, self.upper)
 
     def outside(self, x: Tensor) -> Tensor:
         """Return the free numbers of points in the box, moved off its faces where they lie on them."""

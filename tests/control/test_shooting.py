@@ -42,7 +42,7 @@ METHODS = {
 def test_every_method_finds_the_minimum_and_returns_the_same_kind_of_result(method):
     options = METHODS[method]
     found = minimize(bowl, start(), method=method, progress=False, **options)
-    assert found.loss < (0.2 if method == "random" else 1e-3)
+    assert found.loss < (0.5 if method == "random" else 1e-3)
     assert found.loss == pytest.approx(bowl(found.best).item())
     assert found.loss == found.losses.min().item() == found.curve[-1].item()
     rows = found.losses.shape[1]
@@ -156,7 +156,7 @@ def test_worlds_that_are_not_finite_are_reported_and_left_where_they_were(method
 
     rows = torch.tensor([[0.9, 0.0, 0.0], [1.5, 0.0, 0.0]], dtype=F64)
     with pytest.warns(UserWarning, match=r"not finite in \d+ of \d+ worlds \(.*\); they stay where they were"):
-        found = minimize(holed, rows, method=method, iterations=40, learning_rate=None, spread=0.5, progress=False)
+        found = minimize(holed, rows, method=method, iterations=40, spread=0.5, seed=1, progress=False)
     assert bowl(found.best).isfinite()
     assert found.bad.max() > 0
     assert found.losses.isnan().any()
