@@ -21,7 +21,6 @@ viser = pytest.importorskip("viser")
 
 DT = 5e-3
 STEPS = 100
-ORANGE = (232, 130, 52)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +117,36 @@ def test_meshes_have_the_sizes_of_shapes() -> None:
     np.testing.assert_allclose(spans["wall"], (0.4, 0.8, 1.2), atol=1e-6)
     longest = max(np.ptp(mesh.vertices, axis=0).max() for (name, _), mesh in found.items() if name == "pendulum2")
     assert longest > 0.5, "sticks join the pendulum's balls"
+
+
+URDF = """<robot name="cart">
+  <link name="base">
+    <visual><origin xyz="0 0 1" rpy="0 1.5707963 0"/><geometry><cylinder radius="0.1" length="2"/></geometry></visual>
+    <collision><geometry><sphere radius="0.3"/></geometry></collision>
+  </link>
+  <link name="wheel">
+    <visual><geometry><mesh filename="lost.stl"/></geometry></visual>
+    <collision><geometry><sphere radius="0.2"/></geometry></collision>
+  </link>
+  <link name="lamp"><visual><geometry><mesh filename="lamp.stl" scale="2 2 2"/></geometry></visual></link>
+  <joint name="axle" type="continuous"><parent link="base"/><child link="wheel"/><axis xyz="0 1 0"/></joint>
+  <joint name="glue" type="fixed"><parent link="base"/><child link="lamp"/></joint>
+</robot>"""
+
+
+def test_robots_of_files_are_drawn_by_their_visuals(tmp_path) -> None:
+    import trimesh
+
+    trimesh.creation.box(extents=(0.1, 0.2, 0.3)).export(tmp_path / "lamp.stl")
+    (tmp_path / "cart.urdf").write_text(URDF)
+    robot = pb.load(tmp_path / "cart.urdf", base="floating")
+    world = pb.World()
+    world.add(robot)
+    found = {robot.get_link_names()[m.link]: m.mesh.vertices for m in link_meshes(world.items, 0)}
+    np.testing.assert_allclose(np.ptp(found["base"], axis=0), (2.0, 0.2, 0.2), atol=2e-3)
+    np.testing.assert_allclose(found["base"].mean(0), (0.0, 0.0, 1.0), atol=1e-3)
+    np.testing.assert_allclose(np.ptp(found["wheel"], axis=0), (0.4, 0.4, 0.4), atol=2e-3)
+    np.testing.assert_allclose(np.ptp(found["lamp"], axis=0), (0.2, 0.4, 0.6), atol=1e-6)
 
 
 def test_a_field_is_drawn_closed_with_its_outside_out() -> None:
