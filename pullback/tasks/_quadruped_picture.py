@@ -42,7 +42,7 @@ def draw(found: Learned, options: Options, path: Path) -> Path:
 def draw_film(axis: Axes, found: Learned, options: Options) -> None:
     """Draw the robot as sticks from the right, at moments that follow one another to the right."""
     robot = load("laikago", base="floating", dtype=torch.float64)
-    moments = torch.linspace(0, found.steps, PICTURES).round().long()
+    moments = torch.linspace(0, len(found.q) - 1, PICTURES).round().long()
     q = found.q.cpu()[moments]
     with torch.no_grad():
         links = {name: pose[0] for name, pose in robot.compute_forward_kinematics_all_links(q).items()}
@@ -82,8 +82,9 @@ def draw_base(axis: Axes, found: Learned, options: Options) -> None:
     axis.plot(time, found.q[:, 2].cpu(), color="tab:purple", label="height [m]")
     axis.plot(time, found.q[:, 0].cpu(), color="tab:red", label="way forward [m]")
     if options.motion == "trot":
-        axis.plot(time, options.speed * (time - 0.1).clamp(min=0.0), ":", color="tab:red", label="asked for, about")
-    axis.axvspan(DT * found.steps, time[-1].item(), color="tab:green", alpha=0.1, label="standing afterwards")
+        axis.plot(time, options.speed * (time - 0.1).clamp(min=0.0), ":", color="tab:red", label="of the asked speed")
+        axis.set_ylim(-0.05, 1.2 * float(found.q[:, 0].max()))
+    axis.axvspan(DT * found.steps, time[-1].item(), color="tab:green", alpha=0.1, label="afterwards")
     axis.set(title="the base", xlabel="time [s]")
     axis.legend(fontsize=8)
     axis.grid(alpha=0.3)

@@ -4,7 +4,7 @@ The robot is driven by position servos. Their targets over time are straight lin
 doing nothing: lying, or standing still. What is asked for:
 
 - `stand-up`: from lying on its belly, rise and unfold the legs evenly, and stand upright and at rest;
-- `trot`: keep the speed, the height and the heading, and lift the toes of one diagonal pair after the other.
+- `trot`: keep the speed, the height and the heading, lift the toes of one diagonal pair after the other, and halt.
 
 Everything between, which leg pushes when and how hard, comes from back-propagation through all steps. Several starts
 are improved side by side by Adam and the best is kept; CMA-ES searches the same knots for comparison.
@@ -54,7 +54,7 @@ CLEARANCE = 0.06
 RAMP = 0.2
 """Time [s] in which the trot reaches its speed."""
 AFTERWARDS = 0.5
-"""For how long [s] the robot is then watched standing."""
+"""For how long [s] the robot then stands, or comes to a halt."""
 FELT = 1.0
 """Upward force [N] from which on a toe counts as on the ground."""
 
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "stand-up": Setting(LYING_LEG, 1.5, 6, 0.01, 0.005, 0.05),
+    "stand-up": Setting(LYING_LEG, 1.2, 6, 0.01, 0.005, 0.05),
     "trot": Setting(LEG, 1.0, 12, 0.02, 0.02, 0.1),
 }
 
@@ -90,7 +90,7 @@ class Options:
     speed: float = 0.5
     """Forward speed of the trot [m/s]."""
     duration: float | None = None
-    """Time for the motion [s]; by default 1.5 to stand up and 1 to trot."""
+    """Time for the motion [s]; by default 1.2 to stand up and 1 to trot; then it stands for half a second."""
     starts: int = 4
     """Random starts that are improved side by side."""
     iterations: int = 100
@@ -107,10 +107,7 @@ class Options:
 
 @dataclass
 class Learned:
-    """What was learned: targets [rad] (T, 12) of the best start, the motion they give, and both searches.
-
-    The last half second of targets and motion is standing.
-    """
+    """What was learned: targets [rad] (T, 12) of the best start, the motion they give, and both searches."""
 
     targets: Tensor
     motion: Trajectory
@@ -122,7 +119,7 @@ class Learned:
     """Upward force [N] on the belly, (T,)."""
     duel: Duel
     steps: int
-    """Steps of the motion itself, without the standing afterwards."""
+    """Steps of the motion itself, without the half second afterwards."""
     picture: Path | None = None
     replay: Path | None = None
 
@@ -176,10 +173,11 @@ def run(options: Options) -> Learned:
     with console.status("compiling the kernels, once on a machine"):
         warm_up(sim)
     state = starting_state(sim, options)
-    steps = round(duration / DT)
-    between = interpolation(steps, 1 + round(duration * KNOTS_PER_SECOND)).to(device)
-    duel = learn(sim, state, between, options, console)
-    found = watch(sim, state, targets_of(duel.gradient.best[None], between, options)[:, 0], duel, steps)
+    total = duration + AFTERWARDS
+    between = interpolation(round(total / DT), 1 + round(total * KNOTS_PER_SECOND)).to(device)
+    duel = learn(sim, state, between, duration, options, console)
+    best = targets_of(duel.gradient.best[None], between, options)[:, 0]
+    found = watch(sim, state, best, duel, round(duration / DT))
     tell(found, options, console)
     name = f"quadruped_{options.motion.replace('-', '_')}"
     controls = found.targets.to(sim.device)
@@ -247,47 +245,45 @@ def targets_of(numbers: Tensor, between: Tensor, options: Options) -> Tensor:
     return torch.einsum("tk,skj->tsj", between, knots_of(numbers)) + leg
 
 
-def loss_of(sim: Sim, motion: Trajectory, numbers: Tensor, options: Options) -> Tensor:
+def loss_of(sim: Sim, motion: Trajectory, numbers: Tensor, duration: float, options: Options) -> Tensor:
     """Return how far each start (starts,) is from what is asked for."""
     every = round(1 / (LOOKS * DT))
     q, qd = motion.q[::every], motion.qd[::every]
+    time = torch.arange(len(q)).to(q) / LOOKS
     knots = knots_of(numbers)
     bends = knots[:, 2:] - 2.0 * knots[:, 1:-1] + knots[:, :-2]
     tilt = q[:, :, 3:6].square().sum(-1).mean(0)
     common = 10.0 * tilt + 0.02 * bends.square().sum(-1).mean(1)
     if options.motion == "trot":
-        return common + trot_loss(sim, q, options)
-    return common + stand_up_loss(q, qd)
+        return common + trot_loss(sim, q, qd, time, duration, options.speed)
+    return common + stand_up_loss(q, qd, time, duration)
 
 
-def stand_up_loss(q: Tensor, qd: Tensor) -> Tensor:
-    """Return how far base and legs are from rising and unfolding evenly, and the last quarter from rest."""
-    share = rising(len(q)).to(q)[:, None]
+def stand_up_loss(q: Tensor, qd: Tensor, time: Tensor, duration: float) -> Tensor:
+    """Return how far base and legs are from rising and unfolding evenly, and from rest afterwards."""
+    share = (time / duration).clamp(max=1.0)[:, None]
+    share = share.square() * (3.0 - 2.0 * share)
     height = torch.lerp(q[:1, :, 2].detach(), torch.tensor(STANDING_HEIGHT).to(q), share)
     legs = torch.lerp(q[:1, :, 7:].detach(), torch.tensor(4 * LEG).to(q), share[..., None])
     off_height = (q[:, :, 2] - height).square().mean(0)
     off_place = q[:, :, :2].square().sum(-1).mean(0)
     folded = (q[:, :, 7:] - legs).square().sum(-1).mean(0)
-    rest = qd[-(len(q) // 4) :].square().sum(-1).mean(0)
+    rest = qd[time > duration].square().sum(-1).mean(0)
     return 100.0 * off_height + 10.0 * off_place + folded + 0.05 * rest
 
 
-def rising(count: int) -> Tensor:
-    """Return shares (count,) that go smoothly from 0 to 1 in three quarters of the time and stay there."""
-    share = torch.linspace(0.0, 4 / 3, count, dtype=torch.float64).clamp(max=1.0)
-    return share.square() * (3.0 - 2.0 * share)
-
-
-def trot_loss(sim: Sim, q: Tensor, options: Options) -> Tensor:
-    """Return how far the motion is from the asked speed, height and line, and the toes from their swings."""
-    time = torch.arange(len(q)).to(q) / LOOKS
-    wanted_speed = options.speed * (time[1:] / RAMP).clamp(max=1.0)
-    speed = ((q[1:, :, 0] - q[:-1, :, 0]) * LOOKS - wanted_speed[:, None]).square().mean(0)
-    distance = (q[-1, :, 0] - q[0, :, 0] - wanted_speed.sum() / LOOKS).square()
+def trot_loss(sim: Sim, q: Tensor, qd: Tensor, time: Tensor, duration: float, speed: float) -> Tensor:
+    """Return how far the motion is from speed, height and line, the toes from their swings, the end from rest."""
+    # the speed comes in the first fifth of a second, and goes in the one after the trot
+    share = torch.minimum(time / RAMP, 1.0 + (duration - time) / RAMP).clamp(0.0, 1.0)
+    way = torch.cumsum(speed * share / LOOKS, 0)
+    off_speed = ((q[1:, :, 0] - q[:-1, :, 0] - (way[1:] - way[:-1])[:, None]) * LOOKS).square().mean(0)
+    off_way = (q[:, :, 0] - way[:, None]).square().mean(0)
     aside = q[:, :, 1].square().mean(0)
     height = (q[:, :, 2] - STANDING_HEIGHT).square().mean(0)
-    swings = (toe_heights(sim, q) - wanted_heights(time)[:, None]).square().sum(-1).mean(0)
-    return 10.0 * distance + speed + 10.0 * aside + 20.0 * height + 300.0 * swings
+    swings = (toe_heights(sim, q) - wanted_heights(time, duration)[:, None]).square().sum(-1).mean(0)
+    end = (q[-1, :, 7:] - torch.tensor(4 * LEG).to(q)).square().sum(-1) + 0.1 * qd[-1].square().sum(-1)
+    return 10.0 * off_way + off_speed + 10.0 * aside + 20.0 * height + 300.0 * swings + 0.1 * end
 
 
 def toe_heights(sim: Sim, q: Tensor) -> Tensor:
@@ -296,16 +292,17 @@ def toe_heights(sim: Sim, q: Tensor) -> Tensor:
     return torch.stack([links[toe][0][..., 2] for toe in TOES], -1) - TOE_RADIUS
 
 
-def wanted_heights(time: Tensor) -> Tensor:
+def wanted_heights(time: Tensor, duration: float) -> Tensor:
     """Return the heights [m] (T, 4) that a trot has its toes at: those of one diagonal pair, then of the other."""
-    swing = (time / SWING).floor()
+    swing = (time / SWING + 1e-9).floor()
     arc = CLEARANCE * torch.sin(pi * (time / SWING - swing)).square()
+    arc = torch.where(time < duration, arc, 0.0)
     first = torch.where(swing % 2 == 0, arc, 0.0)
     # front right and rear left; front left and rear right
     return torch.stack([first, arc - first, arc - first, first], -1)
 
 
-def learn(sim: Sim, state: State, between: Tensor, options: Options, console: Console) -> Duel:
+def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Options, console: Console) -> Duel:
     """Descend with Adam from the random starts, then let CMA-ES search."""
     setting = SETTINGS[options.motion]
     generator = torch.Generator().manual_seed(options.seed)
@@ -315,7 +312,7 @@ def learn(sim: Sim, state: State, between: Tensor, options: Options, console: Co
     def objective(numbers: Tensor) -> Tensor:
         many = State(state.q.expand(len(numbers), -1), state.qd.expand(len(numbers), -1))
         motion = sim.rollout(many, targets_of(numbers, between, options))
-        return loss_of(sim, motion, numbers, options)
+        return loss_of(sim, motion, numbers, duration, options)
 
     gradient = {
         "method": "adam",
@@ -332,9 +329,7 @@ def learn(sim: Sim, state: State, between: Tensor, options: Options, console: Co
 
 @torch.no_grad()
 def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Learned:
-    """Run the best targets once more, let the robot stand for a while, and look at its toes and its belly."""
-    stand = torch.tensor(4 * LEG).to(targets).expand(round(AFTERWARDS / DT), -1)
-    targets = torch.cat([targets, stand])
+    """Run the best targets once more, and look at the robot's toes and its belly."""
     motion = sim.rollout(state, targets[:, None], check=True)
     q, qd = motion.q[:, 0], motion.qd[:, 0]
     forces, belly = torch.zeros(len(targets), len(TOES)), torch.zeros(len(targets))
@@ -375,8 +370,9 @@ def tell(found: Learned, options: Options, console: Console) -> None:
         table.add_row("fastest joint at the end, in rad/s", "0", f"{speed:.3f}")
     table.add_row("largest tilt, in degrees", "0", f"{torch.rad2deg(found.upright.clamp(max=1.0).acos()).max():.1f}")
     table.add_row("largest force on one toe, in N", "", f"{found.forces.max():.0f}")
-    standing = found.q[-1, 2]
-    table.add_row(f"height after standing for {AFTERWARDS:g} s, in m", f"{STANDING_HEIGHT:.2f}", f"{standing:.3f}")
+    standing, still = found.q[-1, 2], found.motion.qd[-1, 0, 3:6].norm()
+    table.add_row(f"height {AFTERWARDS:g} s afterwards, in m", f"{STANDING_HEIGHT:.2f}", f"{standing:.3f}")
+    table.add_row(f"speed of the base {AFTERWARDS:g} s afterwards, in m/s", "0", f"{still:.3f}")
     console.print(table)
     if found.upright.min() < 0.9 or standing < 0.8 * STANDING_HEIGHT:
         console.print("[yellow]it fell over: ask for less, or try another --seed or more --iterations[/]")
