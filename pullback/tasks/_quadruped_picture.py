@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pullback.robot.load import load
-from pullback.tasks._duel import draw_curves, write_figure
+from pullback.tasks._duel import write_figure
 from pullback.tasks.leap import DT, TOES
+from pullback.viewer.plots import draw_losses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,9 +34,7 @@ def draw(found: Learned, options: Options, path: Path) -> Path:
     draw_film(axes["film"], found, options)
     draw_footfalls(axes["feet"], found)
     draw_base(axes["base"], found, options)
-    draw_curves([axes["iterations"], axes["clock"]], found.duel, found.duel.gradient.loss)
-    for name in ("iterations", "clock"):
-        axes[name].set_ylabel("best loss so far")
+    draw_losses([axes["iterations"], axes["clock"]], found.duel.runs)
     return write_figure(figure, path)
 
 

@@ -77,7 +77,7 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "stand-up": Setting(LYING_LEG, 1.2, 6, 0.01, 0.005, 0.05),
-    "trot": Setting(LEG, 1.0, 12, 0.02, 0.02, 0.1),
+    "trot": Setting(LEG, 1.0, 12, 0.03, 0.02, 0.1),
 }
 
 
@@ -93,7 +93,7 @@ class Options:
     """Time for the motion [s]; by default 1.2 to stand up and 1 to trot; then it stands for half a second."""
     starts: int = 4
     """Random starts that are improved side by side."""
-    iterations: int = 100
+    iterations: int = 150
     """Steps of the optimiser (Adam)."""
     cma_iterations: int = 50
     """Iterations of CMA-ES, each a population of 16 rollouts; 0 leaves it out."""
@@ -324,7 +324,7 @@ def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Opt
     search = {"iterations": options.cma_iterations, "population": POPULATION, "spread": setting.spread}
     search["seed"] = options.seed
     start = start.to(sim.device)
-    return fight(objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="")
+    return fight(objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="loss")
 
 
 @torch.no_grad()
@@ -346,8 +346,8 @@ def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Le
 
 def tell(found: Learned, options: Options, console: Console) -> None:
     """Print how the losses fell, and what was asked for beside what happens."""
-    best = found.duel.gradient.loss
-    report(found.duel, console, f"loss of the {options.motion}", bar=max(2.0 * best, 1e-3))
+    bar = float(f"{2.0 * found.duel.gradient.loss:.1g}")
+    report(found.duel, console, f"best loss of the {options.motion} so far", bar)
     table = Table(title=f"the best of {options.starts} starts after {len(found.duel.gradient.losses)} iterations")
     for header in ("", "asked for", "reached"):
         table.add_column(header, justify="left" if not header else "right")
@@ -375,4 +375,4 @@ def tell(found: Learned, options: Options, console: Console) -> None:
     table.add_row(f"speed of the base {AFTERWARDS:g} s afterwards, in m/s", "0", f"{still:.3f}")
     console.print(table)
     if found.upright.min() < 0.9 or standing < 0.8 * STANDING_HEIGHT:
-        console.print("[yellow]it fell over: ask for less, or try another --seed or more --iterations[/]")
+        console.print("[yellow]it does not stand: ask for less, or try another --seed or more --iterations[/]")
