@@ -280,8 +280,8 @@ class _Arrows:
         newtons = _round(0.3 * usual / radius)
         self.scale = 0.1 / newtons
         self.legend = f"arrows: {newtons:g} N are 0.1 m"
-        self.head = 0.035 * radius
-        sizes_of = {"shaft_radius": 0.008 * radius, "head_radius": 0.02 * radius, "head_length": self.head}
+        self.head = 0.05 * radius
+        sizes_of = {"shaft_radius": 0.012 * radius, "head_radius": 0.028 * radius, "head_length": self.head}
         self.node = scene.add_arrows("/forces", np.zeros((1, 2, 3)), FORCE, visible=False, **sizes_of)
 
     def show(self, k: int) -> None:
