@@ -64,12 +64,13 @@ def fight(
 ) -> Duel:
     """Run both methods with their options; CMA-ES is left out if its iterations are 0 or the package is missing."""
     found = minimize(objective, start, console=console, label="by gradients", **gradient)
-    rival = None
+    rival, label = None, "at random" if search.get("method") == "random" else "by CMA-ES"
+    search = {"method": "cma", **search}
     if search["iterations"] and not found.interrupted:
-        if importlib.util.find_spec("cma") is None:
+        if search["method"] == "cma" and importlib.util.find_spec("cma") is None:
             console.print("CMA-ES is left out: pip install 'pullback\\[search]' brings it")
         else:
-            rival = minimize(objective, start, console=console, label="by CMA-ES", **{"method": "cma", **search})
+            rival = minimize(objective, start, console=console, label=label, **search)
     return Duel(found, rival, miss, unit)
 
 
