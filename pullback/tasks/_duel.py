@@ -1,4 +1,4 @@
-"""What tasks share that set gradients against gradient-free search: both runs, their table, curves, and what is saved."""
+"""What tasks share that set gradients against gradient-free search: both runs, table, curves, and what is saved."""
 
 from __future__ import annotations
 
@@ -109,12 +109,13 @@ def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
     """Draw the best miss so far by iteration and by wall-clock."""
     for axis, by_time in zip(axes, (False, True)):
         for (name, run), color in zip(duel.runs.items(), ("tab:blue", "tab:orange")):
-            curve = duel.miss(run.curve).clamp(min=1e-12)
+            curve = duel.miss(run.curve)
             x = run.seconds if by_time else torch.arange(1, len(curve) + 1)
             axis.loglog(x, curve, color=color, label=name, marker="." if len(curve) < 100 else None)
         axis.axhline(bar, color="gray", linestyle=":", label=f"{bar:g} {duel.unit}")
         axis.set(xlabel="wall-clock [s]" if by_time else "iteration", ylabel=f"best miss so far [{duel.unit}]")
         axis.set_title("by wall-clock" if by_time else "by iteration")
+        axis.xaxis.set_minor_formatter("")
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
 

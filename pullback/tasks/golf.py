@@ -12,15 +12,15 @@ enough to mend it. With the spring the hit takes a dozen steps, and the gradient
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): rigid contact with
 restitution 0.5, the ball with a rotational inertia of 1 kg·m² and 25 mm above the tee, friction 2, gravity of 9.8 m/s²,
-torques that start as noise of 1 N·m, Adam with 0.1 and the root mean square of the miss as loss. Different here: contact
-is solved by our engine, and the tee touches the ball only, since the club would be stopped by it.
+torques that start as noise of 1 N·m, Adam with 0.1 and the root mean square of the miss as loss. Different here:
+contact is solved by our engine, and the tee touches the ball only, since it would stop the club.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,11 +48,13 @@ TEE, HALF_TEE = (0.0, -0.1, -0.925), 0.025
 HOLE = (0.0, -3.0, -1.0)
 HOLE_RADIUS = 0.054
 """That of a golf hole [m]."""
-STIFFNESS, DAMPING = 1e5, 0.16
-"""Of the hit [N/m, s/m]: a restitution of about 0.5 at 4 m/s."""
+STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
+"""Of the hit [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
+GRAVITY = 9.81
 MOST_TORQUE = 20.0
 """What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
-NEAR = 0.01
+NEAR, ENOUGH = 0.01, 1e-18
+"""A miss [m] that counts as a hit, and the loss [m²] at which nothing is left to find."""
 CLUB, GROUND, BALL = 1, 4, 2
 """Groups of shapes: the ball touches club and tee, which do not touch each other."""
 
@@ -155,7 +157,7 @@ class Golfer:
         """Search by gradients and by CMA-ES, from the same start."""
         search = {"iterations": options.cma_iterations, "seed": options.seed}
         if not self.released:
-            bounds = {"lower": -1.0, "upper": 1.0}
+            bounds = {"lower": -1.0, "upper": 1.0, "target": ENOUGH}
             gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
             search |= {"spread": options.spread or 0.2, **bounds}
             return fight(self.loss, self.rest(), console, gradient=gradient, search=search, miss=torch.sqrt)
@@ -172,13 +174,15 @@ def build(released: bool) -> World:
     tree = read("pendulum2")
     for link in tree.links:
         link.shapes = [box((0.05, 0.5, 0.05), (0, 0.25, 0))] if link.name == "link1" else []
-    contact = PGS() if released else Compliant(stiffness=STIFFNESS, damping=DAMPING, onset=1e-3, margin=0.03)
-    world = World(gravity=(0.0, 0.0, -9.8 if released else -9.81), contact=contact)
-    surface = {"friction": 2.0, "restitution": 0.5} if released else {"friction": 0.3}
+    contact = PGS() if released else Compliant(stiffness=STIFFNESS, damping=DAMPING, onset=ONSET, margin=0.03)
+    world = World(gravity=(0.0, 0.0, -9.8 if released else -GRAVITY), contact=contact)
+    surface: dict[str, Any] = {"friction": 2.0, "restitution": 0.5} if released else {"friction": 0.3}
     world.add(load(tree, dtype=torch.float64), name="club", group=CLUB, mask=BALL, **surface)
     size = (2 * HALF_TEE,) * 3
     world.add_box("tee", size=size, position=TEE, static=True, group=GROUND, mask=BALL, **surface)
-    place = (0.0, TEE[1], TEE[2] + HALF_TEE + RADIUS + (0.025 if released else 0.0))
+    # where the spring carries the ball: its force at this gap is the ball's weight
+    floating = ONSET - (4 * ONSET * MASS * GRAVITY / STIFFNESS) ** 0.5
+    place = (0.0, TEE[1], TEE[2] + HALF_TEE + RADIUS + (0.025 if released else floating))
     if released:
         ball = Tree("ball", [Link("ball", MASS, inertia=np.eye(3), shapes=[sphere(RADIUS)])], [], source="ball")
         world.add(load(ball, "floating", dtype=torch.float64), name="ball", position=place, group=BALL, **surface)
@@ -192,12 +196,12 @@ def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15.0, 8.0), layout="constrained")
-    axes = figure.subplot_mosaic([["flight", "flight", "torques"], ["iteration", "time", "time"]])
+    axes = figure.subplot_mosaic("AAAABB;CCCDDD")
     q = motion.q[:, 0].cpu()
     first, second = q[:, 0], q[:, 0] + q[:, 1]
     joint = 0.5 * torch.stack([first.cos(), first.sin()], -1)
     tip = joint + 0.5 * torch.stack([second.cos(), second.sin()], -1)
-    axis = axes["flight"]
+    axis = axes["A"]
     for moment in range(0, STEPS + 1, 100):
         points = torch.stack([torch.zeros(2).to(joint), joint[moment], tip[moment]])
         axis.plot(points[:, 0], points[:, 1], color=str(0.85 - 0.6 * moment / STEPS), linewidth=2)
@@ -208,10 +212,10 @@ def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
     axis.set(title="from the side", xlabel="y [m]", ylabel="z [m]", aspect="equal")
     torques = golfer.controls(duel.gradient.best[None])[:, 0].cpu()
     for number, torque in enumerate(torques.T):
-        axes["torques"].plot(DT * torch.arange(STEPS), torque, label=f"joint {number}")
-    axes["torques"].set(title="what was found", xlabel="time [s]", ylabel="torque [N m]")
-    for name in ("flight", "torques"):
+        axes["B"].plot(DT * torch.arange(STEPS), torque, label=f"joint {number}")
+    axes["B"].set(title="what was found", xlabel="time [s]", ylabel="torque [N m]")
+    for name in ("A", "B"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    draw_curves((axes["iteration"], axes["time"]), duel, NEAR)
+    draw_curves((axes["C"], axes["D"]), duel, NEAR)
     return write_figure(figure, path)

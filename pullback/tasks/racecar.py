@@ -5,9 +5,9 @@ x = 0.75 m. How much friction explains that? Its wheels are locked, so it slides
 the engine does not know. `--wheels free` lets them turn and steer: then friction has less to brake.
 
 `--variant released` takes the numbers of Qiao et al. (ICML 2021) and their code: the car falls from 0.5 m, wheels free,
-upside down (as their code had it when the paper was written), gravity 9.8 m/s², friction starts at 0.002, plain gradient
-descent with a rate of 0.05 on (x - 0.8)², until 1e-4; they find 0.21 in 10 iterations. Different here: contact is solved
-by our engine, which finds another friction, and the floor is a plane at height 0.
+upside down (as their code had it when the paper was written), gravity 9.8 m/s², friction starts at 0.002, plain
+gradient descent with a rate of 0.05 on (x - 0.8)², until 1e-4; they find 0.21 in 10 iterations. Different here: contact
+is solved by our engine, which finds another friction, and the floor is a plane at height 0.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class Car:
     def fight(self, options: Options, console: Console) -> Duel:
         """Search by gradients and at random, from the same start."""
         gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.01, "lower": 0.0}
+        gradient["target"] = 1e-18
         if self.released:
             gradient |= {"method": "sgd", "learning_rate": 0.05, "target": 1e-4}
         search = {"method": "random", "iterations": options.random_iterations, "population": 8, "spread": 0.2}
