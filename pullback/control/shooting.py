@@ -8,7 +8,7 @@ methods (any torch optimiser, or an L-BFGS that searches every row for itself) a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +208,7 @@ def _call(objective: Objective, z: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _evaluate_module(
-    loss: Callable[[], Tensor], parameters: list[Tensor], gradient: bool
+    loss: Callable[[], Tensor], parameters: Sequence[Tensor], gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean loss over the worlds that are finite, its gradient in a row, and whether there is none."""
     lost: set[int] = set()

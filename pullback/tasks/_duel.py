@@ -123,11 +123,12 @@ def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
 def save(path: Path, sim: Sim, motion: Trajectory, controls: Tensor, duel: Duel | None = None) -> Path:
     """Save the motion of the first world, its controls (T, nu) and the curves; return the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {"q": motion.q[:, 0], "qd": motion.qd[:, 0], "u": controls, "dt": torch.tensor(sim.dt)}
+    arrays: dict[str, Tensor] = {"q": motion.q[:, 0], "qd": motion.qd[:, 0], "u": controls, "dt": torch.tensor(sim.dt)}
     if duel is not None:
         for name, run in zip(("gradient", "search"), duel.runs.values()):
             arrays |= {f"{name}_losses": run.losses, f"{name}_seconds": run.seconds}
-    np.savez_compressed(path, **{name: x.detach().cpu().numpy() for name, x in arrays.items()})
+    plain: dict[str, Any] = {name: x.detach().cpu().numpy() for name, x in arrays.items()}
+    np.savez_compressed(path, **plain)
     return path
 
 
