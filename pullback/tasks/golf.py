@@ -53,7 +53,7 @@ STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
 GRAVITY = 9.81
 MOST_TORQUE = 20.0
 """What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
-NEAR, ENOUGH = 0.01, 1e-18
+NEAR, ENOUGH = 0.01, 1e-25
 """A miss [m] that counts as a hit, and the loss [m²] at which nothing is left to find."""
 CLUB, GROUND, BALL = 1, 4, 2
 """Groups of shapes: the ball touches club and tee, which do not touch each other."""

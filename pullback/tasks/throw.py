@@ -50,7 +50,7 @@ MOST_TORQUE = (40.0,) * 4 + (4.0,) * 3
 """What the throw may add [N·m], well within what the motors have."""
 CLOSED, OPEN = 0.01, 0.04
 """What the fingers are told [m]: closer than the ball lets them, and wide open."""
-NEAR, ENOUGH = 0.01, 1e-18
+NEAR, ENOUGH = 0.01, 1e-25
 """A throw that ends closer to the target [m] has hit it; at this loss [m²] nothing is left to find."""
 
 
