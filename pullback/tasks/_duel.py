@@ -133,15 +133,28 @@ def save(path: Path, sim: Sim, motion: Trajectory, controls: Tensor, duel: Duel 
 
 
 def replay(
-    sim: Sim, motion: Trajectory, controls: Tensor | None, path: Path, console: Console, title: str
+    sim: Sim,
+    motion: Trajectory,
+    controls: Tensor | None,
+    path: Path,
+    console: Console,
+    title: str,
+    paths: Sequence[str | Tensor] = (),
 ) -> Path | None:
-    """Write the replay of the first world; without the viewer's package say so and go on."""
+    """Write the replay of the first world, with lines; without the viewer's package say so and go on."""
     if importlib.util.find_spec("viser") is None:
         console.print("no replay: pip install 'pullback\\[viz]' brings what draws it")
         return None
     from pullback.viewer import save_replay
 
-    return save_replay(sim, motion, path, controls=controls, title=title)
+    return save_replay(sim, motion, path, controls=controls, title=title, paths=paths, fps=60.0)
+
+
+def cross(point: Sequence[float], half: float = 0.04) -> Tensor:
+    """Return a line (n, 3) that draws a cross at a point, for a replay."""
+    centre = torch.tensor(point, dtype=torch.float64)
+    arms = [centre + sign * half * axis for axis in torch.eye(3, dtype=torch.float64) for sign in (-1, 1, 0)]
+    return torch.stack(arms)
 
 
 def write_figure(figure: Any, path: Path) -> Path:

@@ -124,7 +124,9 @@ def run(options: Options) -> Game:
     name = "golf" if options.variant == "default" else "golf_released"
     npz = save(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], duel)
     game.picture = draw(golfer, motion, duel, options.out / f"{name}.png")
-    game.replay = replay(golfer.sim, motion, controls, options.out / f"{name}.html", console, "a golf swing")
+    game.replay = replay(
+        golfer.sim, motion, controls, options.out / f"{name}.html", console, "a golf swing", ("ball", mouth())
+    )
     console.print(f"trajectory: {npz}\npicture: {game.picture}" + (f"\nreplay: {game.replay}" if game.replay else ""))
     return game
 
@@ -191,6 +193,13 @@ def build(released: bool) -> World:
     return world
 
 
+def mouth() -> Tensor:
+    """Return the rim of the hole as a line (n, 3)."""
+    angle = torch.linspace(0.0, 2 * torch.pi, 33, dtype=torch.float64)
+    rim = HOLE_RADIUS * torch.stack([angle.cos(), angle.sin(), torch.zeros_like(angle)], -1)
+    return torch.tensor(HOLE, dtype=torch.float64) + rim
+
+
 def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
     """Draw the swing and the flight from the side, the torques, and the curves of both methods; return the file."""
     from matplotlib.figure import Figure
@@ -207,8 +216,8 @@ def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
         axis.plot(points[:, 0], points[:, 1], color=str(0.85 - 0.6 * moment / STEPS), linewidth=2)
     axis.plot(q[:, 3], q[:, 4], color="tab:blue", label="the ball")
     axis.plot(q[-1, 3], q[-1, 4], "o", color="tab:blue", label="after a second")
-    mouth = (HOLE[1] - HOLE_RADIUS, HOLE[1] + HOLE_RADIUS)
-    axis.plot(mouth, (HOLE[2], HOLE[2]), color="tab:red", linewidth=4, label="the hole's mouth")
+    edges = (HOLE[1] - HOLE_RADIUS, HOLE[1] + HOLE_RADIUS)
+    axis.plot(edges, (HOLE[2], HOLE[2]), color="tab:red", linewidth=4, label="the hole's mouth")
     axis.set(title="from the side", xlabel="y [m]", ylabel="z [m]", aspect="equal")
     torques = golfer.controls(duel.gradient.best[None])[:, 0].cpu()
     for number, torque in enumerate(torques.T):

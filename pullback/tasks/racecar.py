@@ -27,7 +27,7 @@ from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure
 
 Tensor = torch.Tensor
 
@@ -102,7 +102,8 @@ def run(options: Options) -> Estimate:
     name = "racecar" if not released else "racecar_released"
     npz = save(options.out / f"{name}.npz", car.sim, motion, motion.q.new_zeros(STEPS, 0), duel)
     picture = draw(car, motion, duel, options.out / f"{name}.png")
-    shown = replay(car.sim, motion, None, options.out / f"{name}.html", console, "a car that slides")
+    lines = ("car/chassis", cross((seen, 0.0, 0.0)))
+    shown = replay(car.sim, motion, None, options.out / f"{name}.html", console, "a car that slides", lines)
     console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
     return Estimate(friction, motion, miss, duel, picture, shown)
 

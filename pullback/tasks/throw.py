@@ -35,7 +35,7 @@ from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure
 
 Tensor = torch.Tensor
 
@@ -136,7 +136,8 @@ def run(options: Options) -> Throw:
     name = "throw" if options.variant == "default" else "throw_released"
     npz = save(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], duel)
     picture = draw(thrower, motion, duel, options.out / f"{name}.png")
-    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball")
+    lines = ("ball", cross(thrower.setting.target))
+    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball", lines)
     console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
     return Throw(torques, motion, miss, duel, fastest, picture, shown)
 
