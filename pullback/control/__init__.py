@@ -1,0 +1,1 @@
+"""Control by gradients: what to do so that a simulated world does what is wanted."""
