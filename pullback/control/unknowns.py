@@ -91,7 +91,7 @@ class Variable:
         if self.unknown.parameter == "inertial":
             mass, com, inertia = split_pseudo_inertia(value)
             return torch.cat([mass[:, None], com, _upper(inertia)], -1)
-        return _upper(value) if self.unknown.parameter == "inertia_mat" else value.flatten(1)
+        return _upper(value) if self.unknown.parameter == "inertia_mat" else value.reshape(len(value), -1)
 
 
 class Unknowns:
@@ -205,7 +205,8 @@ def _check_shape(given: Unknown, start: Tensor, shape: tuple[int, ...]) -> Tenso
 def _on_shape(sim: Sim, given: Unknown) -> tuple[Callable[[Tensor], None], Tensor]:
     """Return what puts a value into the shapes below a name, and its start."""
     world, field = sim.world, given.parameter
-    found = [s for i in world.items for s in i.shapes if s.name == given.target or s.name.startswith(given.target + "/")]
+    shapes = (shape for item in world.items for shape in item.shapes)
+    found = [s for s in shapes if s.name == given.target or s.name.startswith(f"{given.target}/")]
     if not found:
         raise unknown_name("shape", given.target, world.shape_names)
     kind = found[0].kind
@@ -258,11 +259,11 @@ def _find_link(world: World, given: Unknown) -> tuple[RobotModel, str]:
         raise unknown_name("robot or free body", name, world.robots)
     robot = world.robots[name]
     if not link:
-        if len(robot.get_link_names()) > 1:
-            raise PullbackError(
-                f"{given.name}: {name!r} has several links; say which, {name}/{robot.get_link_names()[-1]} for instance"
-            )
-        link = robot.get_link_names()[0]
+        heavy = [each.name for each in robot.model.links if each.mass > 0.0]
+        if len(heavy) != 1:
+            few = ", ".join(f"{name}/{each}" for each in heavy[:6])
+            raise PullbackError(f"{given.name}: {name!r} has {len(heavy)} links with a mass; say which: {few}")
+        link = heavy[0]
     robot.link_number(link)
     return robot, link
 

@@ -10,7 +10,7 @@ row a pass, and then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,7 +66,7 @@ class Windows:
     def start(self, sim: Sim, shift: Tensor | None = None) -> State:
         """Return the measured states that windows start from, moved by `shift` (W, 2 nv)."""
         state = State(self.q[0], self.qd[0], _no_impulses(sim, self.count))
-        return state if shift is None else _retract(sim, state, shift)
+        return state if shift is None else sim.retract(state, shift)
 
 
 # -- from recordings to windows ----------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def _check(sim: Sim, number: int, given: Recording) -> tuple[Tensor, Tensor, Ten
     steps = round(given.dt / sim.dt)
     if steps < 1 or abs(given.dt / sim.dt - steps) > UNEVEN * steps:
         raise PullbackError(
-            f"dt of {where} is {given.dt:g} s, {given.dt / sim.dt:g} steps of the simulation; compile it with a dt that "
-            f"goes into {given.dt:g} a whole number of times"
+            f"dt of {where} is {given.dt:g} s, {given.dt / sim.dt:g} steps of the simulation; compile it with a dt "
+            f"that goes into {given.dt:g} a whole number of times"
         )
     q = _shaped(sim, f"q of {where}", given.q, sim.nq)
     samples, worlds = q.shape[:2]
@@ -143,8 +143,8 @@ def _check(sim: Sim, number: int, given: Recording) -> tuple[Tensor, Tensor, Ten
     if u.shape[0] not in (samples - 1, (samples - 1) * steps) or u.shape[1] not in (1, worlds):
         raise PullbackError(
             f"{where} has {samples} samples of {worlds} worlds and controls {tuple(u.shape)}; expected "
-            f"({samples - 1}, {worlds}, {sim.nu}), one between each two samples, or ({(samples - 1) * steps}, ...), one a "
-            f"step"
+            f"({samples - 1}, {worlds}, {sim.nu}), one between each two samples, or "
+            f"({(samples - 1) * steps}, ...), one a step"
         )
     u = u.expand(-1, worlds, -1)
     return q, qd, u if u.shape[0] == (samples - 1) * steps else u.repeat_interleave(steps, 0), steps
@@ -167,7 +167,7 @@ def _shaped(sim: Sim, what: str, given: Tensor, rows: int) -> Tensor:
 def _velocities(sim: Sim, q: Tensor, dt: float) -> Tensor:
     """Return velocities by differences of positions: central inside, one-sided at both ends."""
     still = q.new_zeros(*q.shape[:-1], sim.nv)
-    between = _difference(sim, State(q[:-1], still[1:]), State(q[1:], still[1:]))[..., : sim.nv] / dt
+    between = sim.difference(State(q[:-1], still[1:]), State(q[1:], still[1:]))[..., : sim.nv] / dt
     return torch.cat([between[:1], 0.5 * (between[1:] + between[:-1]), between[-1:]])
 
 
@@ -176,7 +176,7 @@ def _spread(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]]) -> 
     ways = []
     for q, qd, _, _ in checked:
         first = State(q[:1].expand_as(q), torch.zeros_like(qd))
-        ways.append(_difference(sim, first, State(q, qd)).flatten(0, 1))
+        ways.append(sim.difference(first, State(q, qd)).flatten(0, 1))
     every = torch.cat(ways)
     spread = every.std(0).reshape(2, -1)
     largest = spread.amax(-1, keepdim=True)
@@ -191,18 +191,6 @@ def _noise_levels(sim: Sim, noise: tuple[Tensor | float, Tensor | float]) -> Ten
     if not bool(((levels > 0.0) & levels.isfinite()).all()):
         raise PullbackError(f"noise is {levels.tolist()}; give positive numbers, of positions and of velocities")
     return levels
-
-
-# -- states that are no vectors ----------------------------------------------------------------------------------
-
-
-def _difference(sim: Sim, a: State, b: State) -> Tensor:
-    return sim.difference(a, b)
-
-
-def _retract(sim: Sim, state: State, shift: Tensor) -> State:
-    moved = sim.retract(state, shift)
-    return State(moved.q, moved.qd, state.impulses)
 
 
 def _no_impulses(sim: Sim, worlds: int) -> Tensor | None:
@@ -223,7 +211,7 @@ def residuals(sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: 
     path = sim.rollout(state, windows.controls.repeat(1, copies, 1))
     q, qd = (x[:: windows.steps].unflatten(1, (copies, count)).transpose(0, 1) for x in (path.q, path.qd))
     measured = State(windows.q.expand_as(q), windows.qd.expand_as(qd))
-    return windows.weights * _difference(sim, measured, State(q, qd))
+    return windows.weights * sim.difference(measured, State(q, qd))
 
 
 @torch.no_grad()
@@ -254,21 +242,18 @@ def linearized(
         if (t + 1) % windows.steps == 0:
             kept.append(S)
     q, qd = path.q[:: windows.steps], path.qd[:: windows.steps]
-    dx = q.new_zeros(*q.shape[:2], n, requires_grad=True)
-    predicted = _retract(sim, State(q, qd), dx)
-    r = windows.weights * _difference(sim, State(windows.q, windows.qd), predicted)
-    (D,) = _rows(r.flatten(0, 1), [dx])
-    J = D.reshape(*q.shape[:2], n, n) @ torch.stack(kept)
-    J, r = J.transpose(0, 1).flatten(1, 2), r.detach().transpose(0, 1).flatten(1)
+    r = windows.weights * sim.difference(State(windows.q, windows.qd), State(q, qd))
+    J = torch.stack(kept)
+    J[..., : sim.nv, :] = sim.manifold.difference_jacobian(windows.q, q) @ J[..., : sim.nv, :]
+    J = (windows.weights[:, None] * J).transpose(0, 1).flatten(1, 2)
+    r = r.transpose(0, 1).flatten(1)
     seen = (windows.weights > 0.0).repeat(q.shape[0])
     return r[:, seen], J[:, seen, :n], J[:, seen, n:]
 
 
 def _shift_derivative(sim: Sim, windows: Windows, start: State, shift: Tensor) -> Tensor:
     """Return how the moved starts change with their shift, (W, 2 nv, 2 nv), in the tangent space where they are."""
-    d = shift.detach().clone().requires_grad_()
-    moved = _difference(sim, start, windows.start(sim, d))
-    return _rows(moved, [d])[0]
+    return _rows(lambda d: sim.difference(start, windows.start(sim, d)), shift)[0]
 
 
 def _step_derivatives(
@@ -284,21 +269,20 @@ def _step_derivatives(
     for first in range(0, steps * count, chunk):
         part = slice(first, first + chunk)
         size = len(u[part])
-        dx = q.new_zeros(size, n, requires_grad=True)
-        each = z.detach().repeat(size, 1).requires_grad_()
-        unknowns.connect(each)
         state = State(before[0][part], before[1][part], _no_impulses(sim, size))
-        moved = sim.step(_retract(sim, state, dx), u[part])
-        change = _difference(sim, State(after[0][part], after[1][part]), State(moved.q, moved.qd))
-        A[part], F[part] = _rows(change, [dx, each])
+        reached = State(after[0][part], after[1][part])
+
+        def change(dx: Tensor, z: Tensor, state: State = state, part: slice = part, to: State = reached) -> Tensor:
+            unknowns.connect(z)
+            return sim.difference(to, sim.step(sim.retract(state, dx), u[part]))
+
+        A[part], F[part] = _rows(change, q.new_zeros(size, n), z.detach().repeat(size, 1))
     return A.unflatten(0, (steps, count)), F.unflatten(0, (steps, count))
 
 
-def _rows(outputs: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the derivatives (N, m, n) of outputs (N, m) by each of inputs (..., n), N of them, row by row."""
+def _rows(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
+    """Return the derivatives (N, m, n) of a function's outputs (N, m) by each of its inputs (N, n), row by row."""
+    outputs, pull = torch.func.vjp(function, *inputs)
     count, m = outputs.shape
     seeds = torch.eye(m, dtype=outputs.dtype, device=outputs.device)[:, None].expand(m, count, m)
-    found = torch.autograd.grad(
-        outputs, list(inputs), seeds, is_grads_batched=True, allow_unused=True, materialize_grads=True
-    )
-    return [x.reshape(m, count, -1).transpose(0, 1) for x in found]
+    return [x.transpose(0, 1) for x in torch.func.vmap(pull)(seeds)]
