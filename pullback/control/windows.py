@@ -4,8 +4,10 @@ A window of K samples starts at a measured state x. Its residuals are r_k = w (x
 in the variables z of what is to be found and in the correction d of the start, which noise makes necessary. Short
 windows see every part of a motion from close by, where one long rollout would drift away from it.
 
-Derivatives come from single steps, all of them side by side: A = ∂x_{t+1}/∂x_t and F = ∂x_{t+1}/∂z by reverse mode, a
-row a pass, and then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by (d, z).
+Derivatives come from single steps, all of them side by side: A = ∂x_{t+1}/∂x_t by `sim.linearize` and F = ∂x_{t+1}/∂z by
+central differences, a world of its own for each; where that is not exact enough, in float32, or linearize not to be
+had, both by reverse mode, a row a pass. Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by
+(d, z).
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ import torch
 from pullback.control.unknowns import Unknowns
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
-from pullback.rigid.state import State
+from pullback.rigid.state import State, Trajectory
 
 Tensor = torch.Tensor
 
 WORLDS_AT_ONCE = 1 << 15
 """Copies of the world that one launch of a derivative has, rows times steps."""
+CHANGE = 1e-4
+"""Of a variable, for differences."""
 SMALLEST_SPREAD = 0.02
 """Of the largest spread among positions or velocities: what moves less is not taken to be measured more finely."""
+SMALLEST_NOISE = 1e-3
+"""Of its spread: the least noise that data is taken to have."""
 UNEVEN = 1e-6
 """How far a number of steps may be from a whole one, of itself."""
 
@@ -107,7 +113,8 @@ def cut(
             parts[1].append(qd[first : first + window + 1])
             parts[2].append(u[k * first : k * (first + window)])
     spread = _spread(sim, checked)
-    weights = 1.0 / spread if noise is None else 1.0 / _noise_levels(sim, noise)
+    levels = _roughness(sim, checked, spread) if noise is None else _noise_levels(sim, noise)
+    weights = 1.0 / levels
     if not all(measured):
         weights = torch.cat([weights[: sim.nv], torch.zeros_like(weights[sim.nv :])])
     q, qd, u = (torch.cat(part, 1) for part in parts)
@@ -185,6 +192,19 @@ def _spread(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]]) -> 
     return spread.clamp(min=SMALLEST_SPREAD * largest).flatten()
 
 
+def _roughness(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]], spread: Tensor) -> Tensor:
+    """Return the noise (2 nv,) that third differences of the data in time would have, at least a share of the spread."""
+    parts = []
+    for q, qd, _, _ in checked:
+        if len(q) > 3:
+            ways = sim.difference(State(q[:-1], qd[:-1]), State(q[1:], qd[1:]))
+            # three differences of independent noise have the variance 20, of which positions have one behind them
+            parts.append((ways[2:] - 2.0 * ways[1:-1] + ways[:-2]).flatten(0, 1) / 20.0**0.5)
+    if not parts:
+        return spread
+    return torch.cat(parts).square().mean(0).sqrt().maximum(SMALLEST_NOISE * spread)
+
+
 def _noise_levels(sim: Sim, noise: tuple[Tensor | float, Tensor | float]) -> Tensor:
     """Return the noise that the user says there is, positions then velocities, (2 nv,)."""
     levels = torch.cat([torch.as_tensor(x).to(sim.device, sim.dtype).expand(sim.nv) for x in noise])
@@ -232,7 +252,9 @@ def linearized(
         start = windows.start(sim, shift)
         path = sim.rollout(start, windows.controls)
     steps = len(path) - 1
-    A, F = _step_derivatives(sim, unknowns, path.q, path.qd, windows.controls, z)
+    quick = z.dtype == torch.float64 and sim.integrator == "semi_implicit" and sim.world.contact.kinks == "computed"
+    derivatives = _by_differences if quick else _by_reverse_mode
+    A, F = derivatives(sim, unknowns, path, windows.controls, z)
     # the start, moved by shift, moves by this when shift changes
     S = torch.cat([_shift_derivative(sim, windows, start, shift), z.new_zeros(count, n, unknowns.size)], -1)
     kept = [S]
@@ -256,10 +278,32 @@ def _shift_derivative(sim: Sim, windows: Windows, start: State, shift: Tensor) -
     return _rows(lambda d: sim.difference(start, windows.start(sim, d)), shift)[0]
 
 
-def _step_derivatives(
-    sim: Sim, unknowns: Unknowns, q: Tensor, qd: Tensor, controls: Tensor, z: Tensor
+@torch.no_grad()
+def _by_differences(
+    sim: Sim, unknowns: Unknowns, path: Trajectory, controls: Tensor, z: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return A (T, W, 2 nv, 2 nv) and F (T, W, 2 nv, P) of all steps of a path, q (T + 1, W, nq)."""
+    """Return A (T, W, 2 nv, 2 nv), exact, and F (T, W, 2 nv, P) by central differences, of all steps of a path."""
+    unknowns.connect(z[None])
+    A = sim.linearize(path, controls).A
+    steps, count = controls.shape[:2]
+    state = State(path.q[:-1].flatten(0, 1), path.qd[:-1].flatten(0, 1), _no_impulses(sim, steps * count))
+    columns = []
+    for k in range(unknowns.size):
+        sides = []
+        for change in (-CHANGE, CHANGE):
+            moved = z.clone()
+            moved[k] += change
+            unknowns.connect(moved[None])
+            sides.append(sim.step(state, controls.flatten(0, 1)))
+        columns.append(sim.difference(*sides) / (2.0 * CHANGE))
+    return A, torch.stack(columns, -1).unflatten(0, (steps, count))
+
+
+def _by_reverse_mode(
+    sim: Sim, unknowns: Unknowns, path: Trajectory, controls: Tensor, z: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return A (T, W, 2 nv, 2 nv) and F (T, W, 2 nv, P) of all steps of a path, both exact."""
+    q, qd = path.q, path.qd
     steps, count, n = q.shape[0] - 1, q.shape[1], 2 * sim.nv
     before = [x[:-1].flatten(0, 1) for x in (q, qd)]
     after = [x[1:].flatten(0, 1) for x in (q, qd)]

@@ -20,6 +20,7 @@ from pullback.control.windows import Recording
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import X, Y, joint, link, sphere
 from pullback.description.tree import Tree
+from pullback.rigid.contact import Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.world import World
 from pullback.robot.export import export_urdf
@@ -30,11 +31,13 @@ Tensor = torch.Tensor
 SAMPLE = 0.01
 FINE = 2.5e-4
 """MuJoCo's time step [s]."""
-STIFF = 'condim="3" solref="0.001 1" solimp="0.99 0.999 0.001"'
+STIFF = 'condim="3" solref="0.01 1" solimp="0.9 0.95 0.001"'
 BLOCK = (0.2, 0.2, 0.1)
 BALL = 0.1
 FINGER = 0.03
 CART_MASS, FINGER_MASS = 0.2, 0.3
+SPRINGS = Compliant(damping=20.0)
+"""Contact as MuJoCo has it, soft, where rigid corners would share a load in too many ways."""
 ARM_LINKS = tuple(range(2, 8))
 ARM_JOINTS = tuple(range(1, 8))
 
@@ -113,7 +116,7 @@ def free_body(data: Any, q: int = 0, v: int = 0) -> tuple[np.ndarray, np.ndarray
 def contact_xml(friction: float, bodies: str, rest: str = "") -> str:
     """Return MJCF of bodies on a plane, all with one friction coefficient."""
     return (
-        f'<mujoco><option timestep="{FINE}" cone="elliptic" impratio="100" tolerance="1e-12" iterations="200"/>'
+        f'<mujoco><option timestep="{FINE}" cone="elliptic" impratio="10" tolerance="1e-12" iterations="200"/>'
         f'<default><geom friction="{friction} 0 0" {STIFF}/></default>'
         f'<worldbody><geom type="plane" size="0 0 1"/>{bodies}</worldbody>{rest}</mujoco>'
     )
@@ -153,7 +156,7 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
             return np.concatenate([place, data.qpos[7:9]]), np.concatenate([speed, data.qvel[6:8]])
 
         recordings.append(record(mujoco, model, data, round((seconds or 0.8) / SAMPLE), force, look))
-    world = World()
+    world = World(contact=SPRINGS)
     world.add_ground()
     world.add_box("block", size=BLOCK, mass=0.8, position=(0.0, 0.0, BLOCK[2] / 2), friction=0.6)
     slides = [
@@ -191,7 +194,7 @@ def roll(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
             return free_body(data)
 
         recordings.append(record(mujoco, model, data, round((seconds or 0.6) / SAMPLE), lambda t: np.zeros(0), look))
-    world = World()
+    world = World(contact=SPRINGS)
     world.add_ground()
     world.add_sphere("ball", radius=BALL, mass=mass, position=(0.0, 0.0, BALL))
     sim = world.compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
@@ -217,6 +220,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
         truth.set_link_param(name, "joint_damping", value)
         true[f"joint_damping of arm/{name}"] = value
     model = _mujoco_arm(mujoco, truth)
+    wanted = mujoco.MjData(model)
     recordings = []
     for _ in range(4):
         data = mujoco.MjData(model)
@@ -227,9 +231,12 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
 
         def torque(t: float, data: Any = data, at: tuple[np.ndarray, ...] = (middle, way, rate, phase)) -> np.ndarray:
             middle, way, rate, phase = at
-            ahead = middle + way * np.sin(rate * t + phase) - data.qpos
-            mujoco.mj_forward(model, data)
-            return data.qfrc_bias + np.diag([60.0, 60, 40, 40, 15, 10, 5]) @ ahead - 1.0 * data.qvel
+            angle = rate * t + phase
+            behind = middle + way * np.sin(angle) - data.qpos, way * rate * np.cos(angle) - data.qvel
+            wanted.qpos[:], wanted.qvel[:] = data.qpos, data.qvel
+            wanted.qacc[:] = -way * rate**2 * np.sin(angle) + 60.0 * behind[0] + 12.0 * behind[1]
+            mujoco.mj_inverse(model, wanted)
+            return wanted.qfrc_inverse.copy()
 
         def look(data: Any = data) -> tuple[np.ndarray, np.ndarray]:
             return data.qpos.copy(), data.qvel.copy()
