@@ -15,6 +15,8 @@ Tensor = torch.Tensor
 
 UNSEEN = 1e-5
 """Singular values below this share of the largest are zero."""
+HUGE = 1e6
+"""The standard deviation, in parts of the values, of what the data does not show."""
 WEAK = 0.1
 """Directions known worse than this, in parts of the values, are hardly told."""
 TAKES_PART = 0.1
@@ -57,9 +59,9 @@ def projected(Jx: Tensor, Jz: Tensor) -> Tensor:
 def covariance_of(J: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return σ² (Jᵀ J)⁻¹ (P, P), singular values (P,) and directions (P, P) by column; what J does not show is huge."""
     _, s, Vh = torch.linalg.svd(J, full_matrices=False)
-    floor = s.clamp(min=float(s.max()) * UNSEEN).clamp(min=torch.finfo(s.dtype).tiny)
-    covariance = Vh.mT @ ((sigma / floor).square()[:, None] * Vh)
-    return covariance, s, Vh.mT
+    seen = s > UNSEEN * s.max()
+    deviation = torch.where(seen, sigma / s.clamp(min=torch.finfo(s.dtype).tiny), HUGE)
+    return Vh.mT @ (deviation.square()[:, None] * Vh), s, Vh.mT
 
 
 def ambiguities(s: Tensor, V: Tensor, sigma: float, names: Names) -> list[Ambiguity]:

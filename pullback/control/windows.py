@@ -135,6 +135,8 @@ def _check(sim: Sim, number: int, given: Recording) -> tuple[Tensor, Tensor, Ten
             f"that goes into {given.dt:g} a whole number of times"
         )
     q = _shaped(sim, f"q of {where}", given.q, sim.nq)
+    # noise on a quaternion changes its length as well
+    q = sim.manifold.retract(q, q.new_zeros(sim.nv))
     samples, worlds = q.shape[:2]
     if samples < 2:
         raise PullbackError(f"{where} has {samples} sample; a motion has two or more")

@@ -18,7 +18,7 @@ import torch
 from pullback.control.unknowns import Unknown
 from pullback.control.windows import Recording
 from pullback.core.errors import PullbackError
-from pullback.description.assets.rows import X, Y, joint, link, sphere
+from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree
 from pullback.rigid.contact import Compliant
 from pullback.rigid.sim import Sim
@@ -31,8 +31,11 @@ Tensor = torch.Tensor
 SAMPLE = 0.01
 FINE = 2.5e-4
 """MuJoCo's time step [s]."""
-STIFF = 'condim="3" solref="0.01 1" solimp="0.9 0.95 0.001"'
-BLOCK = (0.2, 0.2, 0.1)
+STIFF = 'condim="3" solref="0.002 1" solimp="0.95 0.99 0.001"'
+SLED = (0.2, 0.2, 0.06)
+FOOT = 0.015
+FEET = ((0.08, 0.0), (-0.08, 0.08), (-0.08, -0.08))
+"""Where the feet of the sled are [m]; three of them share its weight in one way only."""
 BALL = 0.1
 FINGER = 0.03
 CART_MASS, FINGER_MASS = 0.2, 0.3
@@ -122,25 +125,27 @@ def contact_xml(friction: float, bodies: str, rest: str = "") -> str:
     )
 
 
-# -- a finger pushes a block ---------------------------------------------------------------------------------------
+# -- a finger pushes a sled ---------------------------------------------------------------------------------------
 
 
 def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scene:
-    """Return a block on the ground, pushed by a finger on a cart with a known force."""
+    """Return a sled on three feet, pushed along the ground by a smooth finger with a known force."""
     mass, friction = 1.5, 0.35
+    x, y, z = (edge / 2 for edge in SLED)
+    feet = "".join(f'<geom type="sphere" size="{FOOT}" pos="{a} {b} {-z}" mass="0"/>' for a, b in FEET)
+    bodies = (
+        f'<body pos="0 0 {z + FOOT}"><freejoint/>'
+        f'<geom name="sled" type="box" size="{x} {y} {z}" mass="{mass}" contype="0" conaffinity="0"/>{feet}</body>'
+        f'<body pos="{-x - FINGER} 0 {z + FOOT}"><joint name="x" type="slide" axis="1 0 0"/>'
+        f'<inertial pos="0 0 0" mass="{CART_MASS}" diaginertia="1e-4 1e-4 1e-4"/>'
+        f'<body><joint name="y" type="slide" axis="0 1 0"/><geom name="finger" type="sphere" size="{FINGER}" '
+        f'mass="{FINGER_MASS}" contype="0" conaffinity="0"/></body></body>'
+    )
+    rest = '<contact><pair geom1="sled" geom2="finger" condim="1" solref="0.002 1"/></contact>'
+    rest += '<actuator><motor joint="x"/><motor joint="y"/></actuator>'
+    model = mujoco.MjModel.from_xml_string(contact_xml(friction, bodies, rest))
     recordings = []
     for offset in (-0.03, -0.01, 0.015, 0.035):
-        xml = contact_xml(
-            friction,
-            f'<body pos="0 0 {BLOCK[2] / 2}"><freejoint/>'
-            f'<geom type="box" size="{BLOCK[0] / 2} {BLOCK[1] / 2} {BLOCK[2] / 2}" mass="{mass}"/></body>'
-            f'<body pos="{-BLOCK[0] / 2 - FINGER} 0 {BLOCK[2] / 2}"><joint name="x" type="slide" axis="1 0 0"/>'
-            f'<inertial pos="0 0 0" mass="{CART_MASS}" diaginertia="1e-4 1e-4 1e-4"/>'
-            f'<body><joint name="y" type="slide" axis="0 1 0"/><geom type="sphere" size="{FINGER}" '
-            f'mass="{FINGER_MASS}"/></body></body>',
-            '<actuator><motor joint="x"/><motor joint="y"/></actuator>',
-        )
-        model = mujoco.MjModel.from_xml_string(xml)
         data = mujoco.MjData(model)
         data.qpos[8] = offset
         pace, rate = random.uniform(0.25, 0.4), 2.0 * np.pi * random.uniform(1.5, 2.5)
@@ -156,24 +161,33 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
             return np.concatenate([place, data.qpos[7:9]]), np.concatenate([speed, data.qvel[6:8]])
 
         recordings.append(record(mujoco, model, data, round((seconds or 0.8) / SAMPLE), force, look))
-    world = World(contact=SPRINGS)
-    world.add_ground()
-    world.add_box("block", size=BLOCK, mass=0.8, position=(0.0, 0.0, BLOCK[2] / 2), friction=0.6)
+    sim = _pushed_sled(mass=0.8, friction=0.6).compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
+    unknowns = [Unknown("sled/body", "mass", solid=True), Unknown("sled", "friction")]
+    return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, window=10)
+
+
+def _pushed_sled(*, mass: float, friction: float) -> World:
+    """Return the world of a sled and a finger."""
+    x, y, z = SLED
+    moments = (mass * (y * y + z * z) / 12, mass * (x * x + z * z) / 12, mass * (x * x + y * y) / 12)
+    shapes = [box(SLED), *(sphere(FOOT, (a, b, -z / 2)) for a, b in FEET)]
+    body = Tree("sled", [link("body", mass, (0, 0, 0), moments, *shapes)], [], source="sled")
+    r = 0.4 * FINGER_MASS * FINGER**2
+    links = [
+        link("base"),
+        link("cart", CART_MASS, (0, 0, 0), (1e-4, 1e-4, 1e-4)),
+        link("finger", FINGER_MASS, (0, 0, 0), (r, r, r), sphere(FINGER, (0, 0, 0))),
+    ]
     slides = [
         joint("x", "prismatic", "base", "cart", (0, 0, 0), axis=X),
         joint("y", "prismatic", "cart", "finger", (0, 0, 0), axis=Y),
     ]
-    inertia = 0.4 * FINGER_MASS * FINGER**2
-    links = [
-        link("base"),
-        link("cart", CART_MASS, (0, 0, 0), (1e-4, 1e-4, 1e-4)),
-        link("finger", FINGER_MASS, (0, 0, 0), (inertia, inertia, inertia), sphere(FINGER, (0, 0, 0))),
-    ]
+    world = World(contact=SPRINGS)
+    world.add_ground()
+    world.add(load(body, base="floating"), name="sled", position=(0.0, 0.0, z / 2 + FOOT), friction=friction)
     pusher = load(Tree("pusher", links, slides, source="pusher"), base="fixed")
-    world.add(pusher, name="pusher", position=(-BLOCK[0] / 2 - FINGER, 0.0, BLOCK[2] / 2))
-    sim = world.compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
-    unknowns = [Unknown("block", "mass", solid=True), Unknown("block", "friction")]
-    return Scene(sim, recordings, unknowns, {"mass of block": mass, "friction of block": friction}, window=10)
+    world.add(pusher, name="pusher", position=(-x / 2 - FINGER, 0.0, z / 2 + FOOT), friction=0.0)
+    return world
 
 
 # -- a ball that slides, then rolls -----------------------------------------------------------------------------------
