@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core import collector
 
 if TYPE_CHECKING:
-    from pullback import thermal
+    from pullback import control, thermal, viewer
 
 with collector.paused():
     from pullback import sdf
@@ -70,6 +70,7 @@ __all__ = [
     "UnconstrainedTensor",
     "VelocityServo",
     "World",
+    "control",
     "export_urdf",
     "inverse_kinematics",
     "load",
@@ -78,11 +79,12 @@ __all__ = [
     "sdf",
     "sine_motion",
     "thermal",
+    "viewer",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Read `pullback.thermal` when it is first used: robots do without it."""
-    if name == "thermal":
-        return import_module("pullback.thermal")
+    """Read the parts that robots do without when they are first used."""
+    if name in ("control", "thermal", "viewer"):
+        return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")
