@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pullback.control.ambiguity import Ambiguity, AmbiguityWarning, Names, ambiguities, covariance_of, projected
+from pullback.control.search import Evaluation
+from pullback.control.shooting import minimize
 from pullback.control.unknowns import Unknown, Unknowns
 from pullback.control.windows import Recording, Windows, cut, linearized, losses, residuals
 from pullback.core.errors import PullbackError
@@ -29,9 +31,11 @@ from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 
 Tensor = torch.Tensor
-Method = Literal["lm", "gauss-newton", "adam"]
+Method = Literal["lm", "gauss-newton", "adam", "cma"]
 
-ITERATIONS = {"lm": 50, "gauss-newton": 50, "adam": 300}
+ITERATIONS = {"lm": 50, "gauss-newton": 50, "adam": 300, "cma": 100}
+SPREAD = 0.3
+"""How far from the start CMA-ES first looks, in variables: 0.3 is a third of a value."""
 FIRST_DAMPING = 1e-3
 DAMPING = (1e-12, 1e12)
 TRIES = 12
@@ -139,6 +143,7 @@ def identify(
     iterations: int | None = None,
     tolerance: float = 1e-8,
     learning_rate: float = 0.03,
+    seed: int = 0,
     progress: bool = False,
 ) -> Identification:
     """Find the unknowns with which the simulation moves as recorded, and leave them in its world.
@@ -146,9 +151,10 @@ def identify(
     `window`: samples that are predicted from one measured state, all of a recording by default; windows start `stride`
     samples apart, by default one after the other. `fit_starts` lets the state that a window starts from deviate from
     the measured one, which is noisy too. `noise` is the standard deviation of measured positions and velocities, each a
-    number or (nv,); by default proportional to how much each varies. `method`: "lm" (Levenberg–Marquardt),
-    "gauss-newton", or "adam". The search ends when an iteration changes the loss by less than `tolerance` of it, after
-    `iterations`, or at Ctrl-C, with the best so far. What the data cannot tell is an `AmbiguityWarning`.
+    number or (nv,); by default what the roughness of the data suggests. `method`: "lm" (Levenberg–Marquardt),
+    "gauss-newton", "adam" (with `learning_rate`), or to compare with "cma" (with `seed`), which takes starts as
+    measured. The search ends when an iteration changes the loss by less than `tolerance` of it, after `iterations`, or at Ctrl-C,
+    with the best so far. What the data cannot tell is an `AmbiguityWarning`.
     """
     if method not in ITERATIONS:
         raise PullbackError(f"method is {method!r}; choose from: {', '.join(ITERATIONS)}")
@@ -161,7 +167,7 @@ def identify(
     found = Unknowns(sim, unknowns)
     like = windows.q
     search = _Search(
-        *(sim, found, windows, fit_starts, tolerance),
+        *(sim, found, windows, fit_starts and method != "cma", tolerance),
         *(like.new_zeros(found.size), like.new_zeros(windows.count, 2 * sim.nv)),
     )
     try:
@@ -169,7 +175,10 @@ def identify(
         if first == torch.inf:
             raise PullbackError("the simulation blows up from the start on; take other start values or shorter windows")
         search.note(first)
-        interrupted = _run(search, _steps_of(search, method, learning_rate, limit), limit, progress)
+        if method == "cma":
+            interrupted = _evolve(search, limit, seed, progress)
+        else:
+            interrupted = _run(search, _steps_of(search, method, learning_rate, limit), limit, progress)
         result = _report(search, interrupted)
     finally:
         # also after an error the world has one value for all worlds
@@ -316,7 +325,9 @@ def _adam(search: _Search, learning_rate: float, limit: int) -> Callable[[], Non
     def step() -> None:
         nonlocal best, waited
         optimizer.zero_grad()
-        shift = torch.linalg.solve_triangular(factor, share[..., None], upper=True)[..., 0] if search.fit_starts else None
+        shift = (
+            torch.linalg.solve_triangular(factor, share[..., None], upper=True)[..., 0] if search.fit_starts else None
+        )
         loss = residuals(search.sim, search.unknowns, search.windows, z[None], shift)[..., seen].square().mean()
         loss.backward()
         value = float(loss.detach())
@@ -331,6 +342,30 @@ def _adam(search: _Search, learning_rate: float, limit: int) -> Callable[[], Non
         schedule.step()
 
     return step
+
+
+def _evolve(search: _Search, limit: int, seed: int, progress: bool) -> bool:
+    """Search without derivatives, by CMA-ES; return whether the user ended it."""
+
+    def keep(_: int, found: Evaluation) -> None:
+        best = int(found.losses.nan_to_num(nan=torch.inf).argmin())
+        if float(found.losses[best]) < search.losses[-1]:
+            search.z = tried[best].clone()
+        search.note(min(search.losses[-1], float(found.losses[best])))
+
+    tried = search.z[None]
+
+    def objective(z: Tensor) -> Tensor:
+        nonlocal tried
+        tried = z.detach()
+        return losses(search.sim, search.unknowns, search.windows, z)
+
+    found = minimize(
+        objective, search.z[None], method="cma", iterations=limit, spread=SPREAD, seed=seed, callback=keep,
+        patience=PATIENCE, tolerance=search.tolerance, progress=progress,
+    )  # fmt: skip
+    search.end(found.reason, converged=False)
+    return found.interrupted
 
 
 # -- what it is worth --------------------------------------------------------------------------------------------

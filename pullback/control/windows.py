@@ -4,10 +4,9 @@ A window of K samples starts at a measured state x. Its residuals are r_k = w (x
 in the variables z of what is to be found and in the correction d of the start, which noise makes necessary. Short
 windows see every part of a motion from close by, where one long rollout would drift away from it.
 
-Derivatives come from single steps, all of them side by side: A = ∂x_{t+1}/∂x_t by `sim.linearize` and F = ∂x_{t+1}/∂z by
-central differences, a world of its own for each; where that is not exact enough, in float32, or linearize not to be
-had, both by reverse mode, a row a pass. Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by
-(d, z).
+Derivatives come from single steps, all of them side by side: A = ∂x_{t+1}/∂x_t by `sim.linearize` and F = ∂x_{t+1}/∂z
+by central differences; where that is not exact enough, in float32, or linearize not to be had, both by reverse mode, a
+row a pass. Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by (d, z).
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ def _spread(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]]) -> 
 
 
 def _roughness(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]], spread: Tensor) -> Tensor:
-    """Return the noise (2 nv,) that third differences of the data in time would have, at least a share of the spread."""
+    """Return the noise (2 nv,) that the third differences of the data suggest, at least a share of the spread."""
     parts = []
     for q, qd, _, _ in checked:
         if len(q) > 3:

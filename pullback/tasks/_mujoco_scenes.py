@@ -56,6 +56,8 @@ class Scene:
     """The true value of each number, by its entry: `mass of block`."""
     window: int
     """Samples of a window that suit this motion."""
+    noisy_window: int
+    """The same where measurements are noisy."""
 
 
 def make_scene(name: str, *, seed: int = 0, seconds: float | None = None) -> Scene:
@@ -163,7 +165,7 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
         recordings.append(record(mujoco, model, data, round((seconds or 0.8) / SAMPLE), force, look))
     sim = _pushed_sled(mass=0.8, friction=0.6).compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
     unknowns = [Unknown("sled/body", "mass", solid=True), Unknown("sled", "friction")]
-    return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, window=10)
+    return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, 20, 20)
 
 
 def _pushed_sled(*, mass: float, friction: float) -> World:
@@ -213,7 +215,7 @@ def roll(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
     world.add_sphere("ball", radius=BALL, mass=mass, position=(0.0, 0.0, BALL))
     sim = world.compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
     unknowns = [Unknown("ball", "friction", start=0.5), Unknown("ball", "size", start=0.9 * BALL)]
-    return Scene(sim, recordings, unknowns, {"friction of ball": friction, "size of ball": BALL}, window=10)
+    return Scene(sim, recordings, unknowns, {"friction of ball": friction, "size of ball": BALL}, 10, 20)
 
 
 # -- an arm that waves ------------------------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     left_out = ["contacts", "limits", "friction"]
     sim = world.compile(dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=left_out)
     unknowns = [Unknown(*entry.split(" of ")[::-1]) for entry in true]
-    return Scene(sim, recordings, unknowns, true, window=20)
+    return Scene(sim, recordings, unknowns, true, 20, 50)
 
 
 def _mujoco_arm(mujoco: Any, truth: Any) -> Any:
