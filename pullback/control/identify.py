@@ -42,6 +42,8 @@ TRIES = 12
 """Damped or shortened steps that are tried before a search ends."""
 LONGEST = 2.0
 """The most that a variable moves in one step; exp(2) is a factor of seven."""
+ROUNDING = 1e-16
+"""A loss below this share of the first is one of rounding."""
 PATIENCE = 50
 """Iterations of Adam without progress after which it ends."""
 
@@ -141,7 +143,7 @@ def identify(
     fit_starts: bool = True,
     noise: tuple[Tensor | float, Tensor | float] | None = None,
     iterations: int | None = None,
-    tolerance: float = 1e-8,
+    tolerance: float = 1e-6,
     learning_rate: float = 0.03,
     seed: int = 0,
     progress: bool = False,
@@ -153,8 +155,8 @@ def identify(
     the measured one, which is noisy too. `noise` is the standard deviation of measured positions and velocities, each a
     number or (nv,); by default what the roughness of the data suggests. `method`: "lm" (Levenberg–Marquardt),
     "gauss-newton", "adam" (with `learning_rate`), or to compare with "cma" (with `seed`), which takes starts as
-    measured. The search ends when an iteration changes the loss by less than `tolerance` of it, after `iterations`, or at Ctrl-C,
-    with the best so far. What the data cannot tell is an `AmbiguityWarning`.
+    measured. The search ends when an iteration changes the loss by less than `tolerance` of it, after `iterations`, or
+    at Ctrl-C, with the best so far. What the data cannot tell is an `AmbiguityWarning`.
     """
     if method not in ITERATIONS:
         raise PullbackError(f"method is {method!r}; choose from: {', '.join(ITERATIONS)}")
@@ -274,7 +276,7 @@ def _move(search: _Search, dz: Tensor, dx: Tensor) -> bool:
         return False
     search.z, search.shift = z, shift
     search.note(loss)
-    if before - loss <= search.tolerance * before or loss <= search.tolerance**2 * search.losses[0]:
+    if before - loss <= search.tolerance * before or loss <= ROUNDING * search.losses[0]:
         search.end("converged: the loss no longer changes", converged=True)
     return True
 

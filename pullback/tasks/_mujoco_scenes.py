@@ -262,7 +262,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     world.add(load("iiwa7", dtype=torch.float64), name="arm")
     left_out = ["contacts", "limits", "friction"]
     sim = world.compile(dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=left_out)
-    unknowns = [Unknown(*entry.split(" of ")[::-1]) for entry in true]
+    unknowns = [Unknown(target, parameter) for parameter, target in (entry.split(" of ") for entry in true)]
     return Scene(sim, recordings, unknowns, true, 20, 50)
 
 

@@ -146,7 +146,7 @@ def save(found: Found, path: Path) -> None:
         arrays |= {f"q{number}": each.q.numpy(), f"qd{number}": each.qd.numpy(), f"u{number}": each.controls.numpy()}
     arrays["dt"] = np.array(found.scene.recordings[0].dt)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def draw(found: Found, options: Options, path: Path) -> Path:
