@@ -1,8 +1,8 @@
 """Identification from MuJoCo's motion: `python -m bench.control_identify`.
 
-Three scenes of the task identify-contact, without noise and with 1 %, sampled at 100 Hz from MuJoCo steps of 0.25 ms. For
-each search: the largest relative error of a mass or friction (and of whatever else is unknown), iterations, and seconds.
-Bars: masses and frictions within 2 %, within 5 % with noise, by Levenberg–Marquardt.
+Three scenes of the task identify-contact, without noise and with 1 %, sampled at 100 Hz from MuJoCo steps of 0.25 ms.
+For each search: the largest relative error of a mass or friction (and of whatever else is unknown), iterations, and
+seconds. Bars: masses and frictions within 2 %, within 5 % with noise, by Levenberg–Marquardt.
 
 Options: `--quick` for Levenberg–Marquardt alone, a scene's name for that scene alone.
 """

@@ -143,7 +143,7 @@ def identify(
     fit_starts: bool = True,
     noise: tuple[Tensor | float, Tensor | float] | None = None,
     iterations: int | None = None,
-    tolerance: float = 1e-6,
+    tolerance: float = 1e-5,
     learning_rate: float = 0.03,
     seed: int = 0,
     progress: bool = False,

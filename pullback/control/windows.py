@@ -327,7 +327,7 @@ def _by_reverse_mode(
 
 def _rows(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
     """Return the derivatives (N, m, n) of a function's outputs (N, m) by each of its inputs (N, n), row by row."""
-    outputs, pull = torch.func.vjp(function, *inputs)
+    outputs, pull = torch.func.vjp(function, *inputs)  # pyright: ignore[reportAssignmentType]
     count, m = outputs.shape
     seeds = torch.eye(m, dtype=outputs.dtype, device=outputs.device)[:, None].expand(m, count, m)
     return [x.transpose(0, 1) for x in torch.func.vmap(pull)(seeds)]

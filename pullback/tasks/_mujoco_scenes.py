@@ -7,6 +7,7 @@ over one sample every `SAMPLE` seconds.
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,13 @@ def contact_xml(friction: float, bodies: str, rest: str = "") -> str:
     )
 
 
+def _compile(world: World) -> Sim:
+    """Return the simulation of a world in which nothing bounces, with a step that would swallow it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*swallows its bounces")
+        return world.compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
+
+
 # -- a finger pushes a sled ---------------------------------------------------------------------------------------
 
 
@@ -163,8 +171,8 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
             return np.concatenate([place, data.qpos[7:9]]), np.concatenate([speed, data.qvel[6:8]])
 
         recordings.append(record(mujoco, model, data, round((seconds or 0.8) / SAMPLE), force, look))
-    sim = _pushed_sled(mass=0.8, friction=0.6).compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
-    unknowns = [Unknown("sled/body", "mass", solid=True), Unknown("sled", "friction")]
+    sim = _compile(_pushed_sled(mass=0.8, friction=0.6))
+    unknowns = [Unknown("sled/body", "mass", start=0.8, solid=True), Unknown("sled", "friction", start=0.6)]
     return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, 20, 20)
 
 
@@ -213,7 +221,7 @@ def roll(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
     world = World(contact=SPRINGS)
     world.add_ground()
     world.add_sphere("ball", radius=BALL, mass=mass, position=(0.0, 0.0, BALL))
-    sim = world.compile(dt=SAMPLE, substeps=5, dtype=torch.float64)
+    sim = _compile(world)
     unknowns = [Unknown("ball", "friction", start=0.5), Unknown("ball", "size", start=0.9 * BALL)]
     return Scene(sim, recordings, unknowns, {"friction of ball": friction, "size of ball": BALL}, 10, 20)
 
@@ -225,16 +233,14 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     """Return the iiwa with other masses and dampers than its description, moved by torques that follow sines."""
     truth = load("iiwa7", dtype=torch.float64)
     true: dict[str, float] = {}
-    for k in ARM_LINKS:
+    unknowns = []
+    chosen = [(k, "mass", (0.7, 1.5)) for k in ARM_LINKS] + [(k, "joint_damping", (0.5, 2.0)) for k in ARM_JOINTS]
+    for k, parameter, factors in chosen:
         name = f"iiwa_link_{k}"
-        value = float(truth.get_link_param(name, "mass")) * random.uniform(0.7, 1.5)
-        truth.set_link_param(name, "mass", value)
-        true[f"mass of arm/{name}"] = value
-    for k in ARM_JOINTS:
-        name = f"iiwa_link_{k}"
-        value = float(truth.get_link_param(name, "joint_damping")) * random.uniform(0.5, 2.0)
-        truth.set_link_param(name, "joint_damping", value)
-        true[f"joint_damping of arm/{name}"] = value
+        described = float(truth.get_link_param(name, parameter))
+        unknowns.append(Unknown(f"arm/{name}", parameter, start=described))
+        true[unknowns[-1].name] = described * random.uniform(*factors)
+        truth.set_link_param(name, parameter, true[unknowns[-1].name])
     model = _mujoco_arm(mujoco, truth)
     wanted = mujoco.MjData(model)
     recordings = []
@@ -260,9 +266,9 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
         recordings.append(record(mujoco, model, data, round((seconds or 2.0) / SAMPLE), torque, look))
     world = World()
     world.add(load("iiwa7", dtype=torch.float64), name="arm")
-    left_out = ["contacts", "limits", "friction"]
-    sim = world.compile(dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=left_out)
-    unknowns = [Unknown(target, parameter) for parameter, target in (entry.split(" of ") for entry in true)]
+    sim = world.compile(
+        dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=["contacts", "limits", "friction"]
+    )
     return Scene(sim, recordings, unknowns, true, 20, 50)
 
 
