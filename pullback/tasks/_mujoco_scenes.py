@@ -32,7 +32,8 @@ Tensor = torch.Tensor
 SAMPLE = 0.01
 FINE = 2.5e-4
 """MuJoCo's time step [s]."""
-STIFF = 'condim="3" solref="0.002 1" solimp="0.95 0.99 0.001"'
+HARD, SOFT = 0.002, 0.01
+"""Time constants [s] of MuJoCo's contact; a ball hops on a harder ground when its friction sets in."""
 SLED = (0.2, 0.2, 0.06)
 FOOT = 0.015
 FEET = ((0.08, 0.0), (-0.08, 0.08), (-0.08, -0.08))
@@ -119,12 +120,12 @@ def free_body(data: Any, q: int = 0, v: int = 0) -> tuple[np.ndarray, np.ndarray
     return place, np.concatenate([data.qvel[v + 3 : v + 6], rotation.T @ data.qvel[v : v + 3]])
 
 
-def contact_xml(friction: float, bodies: str, rest: str = "") -> str:
+def contact_xml(friction: float, hardness: float, bodies: str, rest: str = "") -> str:
     """Return MJCF of bodies on a plane, all with one friction coefficient."""
     return (
         f'<mujoco><option timestep="{FINE}" cone="elliptic" impratio="10" tolerance="1e-12" iterations="200"/>'
-        f'<default><geom friction="{friction} 0 0" {STIFF}/></default>'
-        f'<worldbody><geom type="plane" size="0 0 1"/>{bodies}</worldbody>{rest}</mujoco>'
+        f'<default><geom friction="{friction} 0 0" condim="3" solref="{hardness} 1" solimp="0.95 0.99 0.001"/>'
+        f'</default><worldbody><geom type="plane" size="0 0 1"/>{bodies}</worldbody>{rest}</mujoco>'
     )
 
 
@@ -151,9 +152,9 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
         f'<body><joint name="y" type="slide" axis="0 1 0"/><geom name="finger" type="sphere" size="{FINGER}" '
         f'mass="{FINGER_MASS}" contype="0" conaffinity="0"/></body></body>'
     )
-    rest = '<contact><pair geom1="sled" geom2="finger" condim="1" solref="0.002 1"/></contact>'
+    rest = f'<contact><pair geom1="sled" geom2="finger" condim="1" solref="{HARD} 1"/></contact>'
     rest += '<actuator><motor joint="x"/><motor joint="y"/></actuator>'
-    model = mujoco.MjModel.from_xml_string(contact_xml(friction, bodies, rest))
+    model = mujoco.MjModel.from_xml_string(contact_xml(friction, HARD, bodies, rest))
     recordings = []
     for offset in (-0.03, -0.01, 0.015, 0.035):
         data = mujoco.MjData(model)
@@ -209,7 +210,7 @@ def roll(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
     recordings = []
     for _ in range(4):
         body = f'<body pos="0 0 {BALL}"><freejoint/><geom type="sphere" size="{BALL}" mass="{mass}"/></body>'
-        model = mujoco.MjModel.from_xml_string(contact_xml(friction, body))
+        model = mujoco.MjModel.from_xml_string(contact_xml(friction, SOFT, body))
         data = mujoco.MjData(model)
         data.qvel[:2] = random.uniform(-1.0, 1.0, 2)
         data.qvel[3:6] = random.uniform(-12.0, 12.0, 3)
