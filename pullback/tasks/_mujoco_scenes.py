@@ -270,7 +270,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     sim = world.compile(
         dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=["contacts", "limits", "friction"]
     )
-    return Scene(sim, recordings, unknowns, true, 20, 50)
+    return Scene(sim, recordings, unknowns, true, 20, 20)
 
 
 def _mujoco_arm(mujoco: Any, truth: Any) -> Any:

@@ -198,6 +198,19 @@ def test_anything_else_by_a_function(swinging):
     assert found["gain of motor"].item() == pytest.approx(1.0, rel=1e-5)
 
 
+def test_a_robot_away_from_the_origin_with_an_integrator_that_linearize_is_not_for():
+    world = pb.World()
+    world.add(
+        pb.load("pendulum1", dtype=DOUBLE), name="arm", position=(1.0, 0.0, 1.0), orientation=(0.0, 0.0, 1.0, 1.0)
+    )
+    sim = world.compile(dt=2e-2, dtype=DOUBLE, integrator="rk4")
+    with torch.no_grad():
+        motion = sim.rollout(sim.initial_state(), torch.full((20, 1, 1), 3.0, dtype=DOUBLE))
+    recording = Recording(motion.q, motion.qd, torch.full((20, 1, 1), 3.0, dtype=DOUBLE), 2e-2)
+    found = identify(sim, recording, [Unknown("arm/link0", "mass", start=1.4)])
+    assert found["mass of arm/link0"].item() == pytest.approx(1.0, rel=1e-4)
+
+
 def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
     sim, recording = swinging
     calls = []
