@@ -89,7 +89,9 @@ def has_dry_friction(item: Placed, body: Body) -> bool:
 def rotation_matrix(orientation: np.ndarray) -> np.ndarray:
     """Return the rotation matrix (3, 3) of a quaternion xyzw of any length."""
     quat = torch.from_numpy(orientation / np.linalg.norm(orientation))
-    return rotate(quat.expand(3, 4), torch.eye(3, dtype=torch.float64)).mT.contiguous().numpy()
+    # plain numbers, inside a functorch transform too
+    with torch._C._DisableFuncTorch():
+        return rotate(quat.expand(3, 4), torch.eye(3, dtype=torch.float64)).mT.contiguous().numpy()
 
 
 def place(
