@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -172,14 +172,8 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     def on_device(values: np.ndarray) -> Any:
         return wp.array(values, dtype=wp.int32, device=device)
 
-    topology = Topology()
-    topology.nbody, topology.nv = arrays.nbody, arrays.nv
-    for name in ("parent", "kind", "q_start", "v_start", "is_leaf", "reaches_first"):
-        setattr(topology, name, on_device(getattr(arrays, name)))
-    topology.nframe, topology.frame_body = 0, on_device(_integers([]))
-    topology.npath, topology.path = arrays.nbody, on_device(_integers(range(arrays.nbody)))
     scene = Scene()
-    scene.topology = topology
+    scene.topology = make_topology(arrays, [], range(arrays.nbody), device)
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
     scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
@@ -191,6 +185,32 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
         setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
+
+
+def make_topology(arrays: SceneArrays, frame_bodies: Sequence[int], path: Iterable[int], device: str) -> Any:
+    """Return the forest as kernels read it, with frames on some bodies and the path of bodies that move them."""
+
+    def on_device(values: np.ndarray) -> Any:
+        return wp.array(values, dtype=wp.int32, device=device)
+
+    topology = Topology()
+    topology.nbody, topology.nv = arrays.nbody, arrays.nv
+    for name in ("parent", "kind", "q_start", "v_start", "is_leaf", "reaches_first"):
+        setattr(topology, name, on_device(getattr(arrays, name)))
+    topology.nframe, topology.frame_body = len(frame_bodies), on_device(_integers(frame_bodies))
+    path = _integers(path)
+    topology.npath, topology.path = len(path), on_device(path)
+    return topology
+
+
+def frame_topology(arrays: SceneArrays, body: int, device: str) -> Any:
+    """Return the forest with one frame, on a body or (-1) on the world."""
+    path = []
+    above = body
+    while above != WORLD:
+        path.append(above)
+        above = int(arrays.parent[above])
+    return make_topology(arrays, [body], sorted(path), device)
 
 
 def check_bodies(world: World) -> None:

@@ -108,8 +108,8 @@ def close_loop(
         if option not in choices:
             raise unknown_name("option", option, choices, name)
     given = {option: value for option, value in frames.items() if value is not None}
-    first = _find_end(items, a)
-    second = End(None, 0, np.zeros(3), np.eye(3)) if b is None else _find_end(items, b)
+    first = find_link(items, a)
+    second = End(None, 0, np.zeros(3), np.eye(3)) if b is None else find_link(items, b)
     first.position = check_value(f"position_a of the {name}", given.get("position_a", ORIGIN), (3,))
     if kind == "hinge":
         axis = constant(f"axis of the {name}", given["axis"], (3,))  # pyright: ignore[reportArgumentType]
@@ -158,7 +158,7 @@ def described_loops(item: Placed) -> list[ClosedLoop]:
     return loops
 
 
-def _find_end(items: Sequence[Placed], name: str) -> End:
+def find_link(items: Sequence[Placed], name: str) -> End:
     """Return the origin of a link that is named `robot/link`, or like the only link of a free body."""
     robots = {item.name: (item, item.robot) for item in items if item.robot is not None}
     thing, _, link = name.partition("/")

@@ -137,7 +137,7 @@ class WorldParameters:
             groups["fields"](sources["fields"], shapes.fields),
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
-            groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self._links, self.like)),
+            groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self.links, self.like)),
             groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
@@ -238,14 +238,14 @@ class WorldParameters:
         """Return where the links of the shapes sit on their bodies, R_BL (b, n, 3, 3) and p_BL (b, n, 3)."""
         rotations, positions = [torch.zeros(1, 0, 3, 3).to(self.like)], [torch.zeros(1, 0, 3).to(self.like)]
         for item in self.items:
-            R, p = self._links(item, [shape.link for shape in item.shapes if shape.kind in EXTENTS])
+            R, p = self.links(item, [shape.link for shape in item.shapes if shape.kind in EXTENTS])
             rotations.append(R)
             positions.append(p)
         batch = common_batch(*rotations)
         R_BL, p_BL = ([x.expand(batch, *x.shape[1:]) for x in parts] for parts in (rotations, positions))
         return torch.cat(R_BL, 1), torch.cat(p_BL, 1)
 
-    def _links(self, item: Placed | None, links: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def links(self, item: Placed | None, links: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return where links of an item sit on their bodies, R_BL (b, n, 3, 3) and p_BL (b, n, 3)."""
         if item is None or item.robot is None:
             R = torch.eye(3).to(self.like).expand(1, len(links), 3, 3)

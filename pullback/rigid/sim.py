@@ -17,7 +17,9 @@ from pullback.rigid.compile import compile_world
 from pullback.rigid.compliant_advice import warn_of_compliance
 from pullback.rigid.contact import Compliant
 from pullback.rigid.contact_kernels import REPORT_ROWS
+from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.manifold import Manifold
 from pullback.rigid.operators import WorldPrograms
 from pullback.rigid.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.state import Contact, State, Status, Trajectory
@@ -99,6 +101,7 @@ class Sim:
         if torch.is_grad_enabled():
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
+        self._manifold: Manifold | None = None
         self._quick = threading.local()
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
@@ -210,6 +213,25 @@ class Sim:
             trajectory.status.check()
         return trajectory
 
+    def feedback_rollout(
+        self,
+        state: State,
+        controls: Tensor,
+        gains: Tensor,
+        nominal: Trajectory,
+        *,
+        lower: Tensor | None = None,
+        upper: Tensor | None = None,
+        defects: Tensor | None = None,
+    ) -> tuple[Trajectory, Tensor]:
+        """Step under u = controls + gains (state - nominal), clamped; return the trajectory and the controls applied.
+
+        Controls (T, B, nu) and gains (T, B, nu, 2 nv) answer to the change of state that leads from the nominal
+        trajectory of T + 1 states; `lower` and `upper` are (nu,) or (T, B, nu). Each new state is moved by `defects`
+        (T, B, 2 nv), if given. The result is plain: no gradient passes through it.
+        """
+        return feedback_rollout(self, state, controls, gains, nominal, lower, upper, defects)
+
     def linearize(self, states: Trajectory | State, controls: Tensor) -> Linearization:
         """Return the Jacobians of the steps that the controls (T, B, nu) drive from the first T states.
 
@@ -263,6 +285,24 @@ class Sim:
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
         """Return (B, states * rows) as (states, B, rows)."""
         return flat.view(flat.shape[0], states, rows).transpose(0, 1)
+
+    # -- changes of state ----------------------------------------------------------------------------------------
+
+    @property
+    def manifold(self) -> Manifold:
+        """What the coordinates are, and how changes move them."""
+        if self._manifold is None:
+            self._manifold = Manifold(self.arrays, self.device)
+        return self._manifold
+
+    def difference(self, a: State | Trajectory, b: State | Trajectory) -> Tensor:
+        """Return the change dx (..., 2 nv) from a to b, in the axes of `linearize`; differentiable."""
+        return torch.cat([self.manifold.difference(a.q, b.q), b.qd - a.qd], -1)
+
+    def retract(self, state: State, dx: Tensor) -> State:
+        """Return the state moved by dx (..., 2 nv): `retract(a, difference(a, b))` is b; differentiable."""
+        q = self.manifold.retract(state.q, dx[..., : self.nv])
+        return State(q, state.qd + dx[..., self.nv :], state.impulses)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

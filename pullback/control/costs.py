@@ -1,0 +1,333 @@
+"""What a motion costs: small objects that add up, with their derivatives in the tangent space of the state.
+
+    cost = 10.0 * FramePose("arm/hand", (0.4, 0.0, 0.5)) + StateCost(weights=1e-3) + ControlCost(1e-4)
+
+A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked and
+constant parts computed once. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
+problems, and any dimensions before those for the tries of a line search. At the end of the horizon u is None. All
+quadratic costs are half the weighted sum of squares, so that a weight is a second derivative.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol, cast
+
+import torch
+
+from pullback.control.frame_residuals import screw_residual, split_residual
+from pullback.core.errors import PullbackError
+from pullback.rigid.frames import LinkFrame
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import State
+
+Tensor = torch.Tensor
+Number = float | Tensor
+Values = float | Sequence[float] | Tensor
+Torch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""A function of q, qd and u; u is None at the end of the horizon."""
+
+
+class Blocks(NamedTuple):
+    """Where derivatives are added up: x (N, B, n), u (N, B, m), xx (N, B, n, n), uu (N, B, m, m), ux (N, B, m, n)."""
+
+    x: Tensor
+    u: Tensor | None
+    xx: Tensor
+    uu: Tensor | None
+    ux: Tensor | None
+
+
+class Place(NamedTuple):
+    """What a cost is bound to: a simulation, how many moments and problems, and whether it is the end."""
+
+    sim: Sim
+    nodes: int
+    batch: int
+    is_end: bool
+
+    def tensor(self, what: str, values: object, size: int | tuple[int, ...]) -> Tensor:
+        """Return numbers as a tensor that broadcasts against (N, B, size), or name what does not fit."""
+        sizes = (size,) if isinstance(size, int) else size
+        try:
+            x = torch.as_tensor(values).detach().to(device=self.sim.device, dtype=self.sim.dtype)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise PullbackError(f"{what} is {values!r}; expected numbers") from error
+        shape = (*(1,) * (3 - x.ndim), *x.shape)
+        fits = len(shape) == 3 and shape[2] in sizes and shape[1] in (1, self.batch) and shape[0] in (1, self.nodes)
+        if not fits:
+            few = " or ".join(map(str, sizes))
+            raise PullbackError(
+                f"{what} has shape {tuple(x.shape)}; expected ({few},), ({self.batch}, {few}) or "
+                f"({self.nodes}, {self.batch}, {few}): moments, problems, numbers"
+            )
+        if not bool(x.isfinite().all()):
+            raise PullbackError(f"{what} is not finite: {x[~x.isfinite()].flatten()[:3].tolist()}")
+        return x
+
+    def weights(self, what: str, values: object, size: int) -> Tensor:
+        """Return weights for `size` numbers; one for all will do."""
+        return self.tensor(what, values, (1, size)).expand(*(-1,) * (torch.as_tensor(values).ndim - 1), size)
+
+
+class BoundCost(Protocol):
+    """A cost that knows its simulation."""
+
+    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        """Return what each node costs, (..., N, B)."""
+        ...
+
+    def add_constant(self, into: Blocks) -> None:
+        """Add the second derivatives that never change."""
+        ...
+
+    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
+        """Add the first derivatives, and the second ones that change, at nodes (N, B)."""
+        ...
+
+
+class Cost(ABC):
+    """Something that costs; costs add up, and are multiplied by numbers or tensors () or (B,)."""
+
+    @abstractmethod
+    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+        """Return the cost for a simulation, multiplied by `scale` () or (B, 1)."""
+
+    def __add__(self, other: Cost) -> Cost:
+        """Return the sum of two costs."""
+        if not isinstance(other, Cost):
+            return NotImplemented
+        return Sum([*_terms(self), *_terms(other)])
+
+    def __mul__(self, factor: Number) -> Cost:
+        """Return the cost multiplied by a number, or by one a problem."""
+        if not isinstance(factor, int | float | Tensor):
+            return NotImplemented
+        return Sum([(_product(weight, factor), cost) for weight, cost in _terms(self)])
+
+    __rmul__ = __mul__
+
+
+def _product(a: Number, b: Number) -> Number:
+    return a * b
+
+
+def _terms(cost: Cost) -> list[tuple[Number, Cost]]:
+    return cost.terms if isinstance(cost, Sum) else [(1.0, cost)]
+
+
+class Sum(Cost):
+    """Costs with the numbers they are multiplied by."""
+
+    def __init__(self, terms: Sequence[tuple[Number, Cost]]) -> None:
+        self.terms = list(terms)
+
+    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+        """Bind every term."""
+        bound = []
+        for weight, cost in self.terms:
+            factor = torch.as_tensor(weight).detach().to(scale)
+            if factor.shape not in ((), (1,), (place.batch,)):
+                raise PullbackError(
+                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give one, or ({place.batch},): one a problem"
+                )
+            if not bool(factor.isfinite().all()):
+                raise PullbackError(f"a {type(cost).__name__} is multiplied by {factor.tolist()}, which is not finite")
+            bound.append(cost.bind(place, scale * (factor[:, None] if factor.ndim else factor)))
+        return BoundSum(bound)
+
+
+class BoundSum:
+    """Bound costs, added up."""
+
+    def __init__(self, terms: Sequence[BoundCost]) -> None:
+        self.terms = list(terms)
+
+    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        """Add up what the terms cost."""
+        total = self.terms[0].values(q, qd, u) if self.terms else q.new_zeros(q.shape[:-1])
+        for term in self.terms[1:]:
+            total = total + term.values(q, qd, u)
+        return total
+
+    def add_constant(self, into: Blocks) -> None:
+        """Add what the terms add."""
+        for term in self.terms:
+            term.add_constant(into)
+
+    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
+        """Add what the terms add."""
+        for term in self.terms:
+            term.add(q, qd, u, into)
+
+
+def bind(cost: Cost | None, place: Place) -> BoundSum:
+    """Return a cost, or none, bound to its place."""
+    if cost is not None and not isinstance(cost, Cost):
+        kind = "running" if not place.is_end else "terminal"
+        raise PullbackError(f"the {kind} cost is a {type(cost).__name__}; expected costs of pb.control, added up")
+    one = torch.ones((), dtype=place.sim.dtype, device=place.sim.device)
+    return cast(BoundSum, Sum(_terms(cost) if cost is not None else []).bind(place, one))
+
+
+# -- states and controls -------------------------------------------------------------------------------------------
+
+
+class StateCost(Cost):
+    """Half the weighted squares of the change of state (2 nv numbers) from a target, by default where the world starts.
+
+    The target is a State with q (nq,) or (B, nq) or (N, B, nq), qd alike; `weights` is a number or (2 nv,), or one set
+    for each problem (B, 2 nv) or moment (N, B, 2 nv).
+    """
+
+    def __init__(self, target: State | None = None, weights: Values = 1.0) -> None:
+        self.target, self.weights = target, weights
+
+    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+        """Look up the target and check the weights."""
+        sim = place.sim
+        if self.target is not None and not isinstance(self.target, State):
+            raise PullbackError(f"the target of a StateCost is a {type(self.target).__name__}; expected a pb.State")
+        target = sim.initial_state() if self.target is None else self.target
+        q = place.tensor("q of a StateCost's target", target.q, sim.nq)
+        qd = place.tensor("qd of a StateCost's target", target.qd, sim.nv)
+        weights = scale * place.weights("the weights of a StateCost", self.weights, 2 * sim.nv)
+        return _BoundState(sim, q, qd, weights)
+
+
+class _BoundState:
+    def __init__(self, sim: Sim, q: Tensor, qd: Tensor, weights: Tensor) -> None:
+        self.manifold, self.nv = sim.manifold, sim.nv
+        self.q, self.qd, self.weights = q, qd, weights
+
+    def _change(self, q: Tensor, qd: Tensor) -> Tensor:
+        return torch.cat([self.manifold.difference(self.q, q), qd - self.qd], -1)
+
+    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        change = self._change(q, qd)
+        return 0.5 * (self.weights * change * change).sum(-1)
+
+    def add_constant(self, into: Blocks) -> None:
+        if self.manifold.is_flat:
+            into.xx.diagonal(dim1=-2, dim2=-1).add_(self.weights)
+        else:
+            into.xx[..., self.nv :, self.nv :].diagonal(dim1=-2, dim2=-1).add_(self.weights[..., self.nv :])
+
+    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
+        pull = self.weights * self._change(q, qd)
+        if self.manifold.is_flat:
+            into.x.add_(pull)
+            return
+        nv = self.nv
+        J = self.manifold.difference_jacobian(self.q, q)
+        into.x[..., :nv] += _transposed_times(J, pull[..., :nv])
+        into.x[..., nv:] += pull[..., nv:]
+        into.xx[..., :nv, :nv] += J.mT @ (self.weights[..., :nv, None] * J)
+
+
+class ControlCost(Cost):
+    """Half the weighted squares of the controls' distance from a target; `weights` a number or (nu,)."""
+
+    def __init__(self, weights: Values = 1.0, target: Values = 0.0) -> None:
+        self.weights, self.target = weights, target
+
+    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+        """Check weights and target."""
+        if place.is_end:
+            raise PullbackError("a ControlCost stands in the terminal cost, where there is no control; make it running")
+        weights = place.weights("the weights of a ControlCost", self.weights, place.sim.nu)
+        target = place.weights("the target of a ControlCost", self.target, place.sim.nu)
+        return _BoundControl(scale * weights, target)
+
+
+class _BoundControl:
+    def __init__(self, weights: Tensor, target: Tensor) -> None:
+        self.weights, self.target = weights, target
+
+    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        assert u is not None
+        way = u - self.target
+        return 0.5 * (self.weights * way * way).sum(-1)
+
+    def add_constant(self, into: Blocks) -> None:
+        assert into.uu is not None
+        into.uu.diagonal(dim1=-2, dim2=-1).add_(self.weights)
+
+    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
+        assert u is not None and into.u is not None
+        into.u.add_(self.weights * (u - self.target))
+
+
+# -- frames --------------------------------------------------------------------------------------------------------
+
+
+class FramePose(Cost):
+    """Half the weighted squares of how far the link `robot/link`, or a free body, is from a pose in the world.
+
+    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a moment.
+    The residual is the way from the position in world axes, then the rotation vector from the orientation in its own
+    axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one pose to the
+    other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
+    """
+
+    def __init__(
+        self,
+        link: str,
+        position: Values | None = None,
+        orientation: Values | None = None,
+        weights: Values = 1.0,
+        *,
+        residual: Literal["split", "screw"] = "split",
+    ) -> None:
+        self.link, self.position, self.orientation, self.weights = link, position, orientation, weights
+        self.residual = residual
+
+    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+        """Find the link and check the pose."""
+        what = f"FramePose of {self.link!r}"
+        if self.position is None and self.orientation is None:
+            raise PullbackError(f"a {what} has neither position nor orientation; give one or both")
+        if self.residual not in ("split", "screw") or (
+            self.residual == "screw" and (self.position is None or self.orientation is None)
+        ):
+            raise PullbackError(f"a {what} has residual={self.residual!r}; 'split', or 'screw' with a whole pose")
+        frame = LinkFrame(place.sim, self.link)
+        p = None if self.position is None else place.tensor(f"the position of a {what}", self.position, 3)
+        quat = None if self.orientation is None else place.tensor(f"the orientation of a {what}", self.orientation, 4)
+        if quat is not None:
+            length = torch.linalg.vector_norm(quat, dim=-1, keepdim=True)
+            if bool((length == 0.0).any()):
+                raise PullbackError(f"the orientation of a {what} is zero, which is none; give a quaternion xyzw")
+            quat = quat / length
+        rows = 3 * ((p is not None) + (quat is not None))
+        weights = scale * place.weights(f"the weights of a {what}", self.weights, rows)
+        return _BoundFrame(frame, p, quat, weights, self.residual == "screw")
+
+
+class _BoundFrame:
+    def __init__(
+        self, frame: LinkFrame, position: Tensor | None, quat: Tensor | None, weights: Tensor, screw: bool
+    ) -> None:
+        self.frame, self.position, self.quat, self.weights = frame, position, quat, weights
+        self.residual = screw_residual if screw else split_residual
+
+    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        r, _ = self.residual(*self.frame.pose(q), self.position, self.quat, None)
+        return 0.5 * (self.weights * r * r).sum(-1)
+
+    def add_constant(self, into: Blocks) -> None:
+        pass
+
+    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
+        jacobian = self.frame.jacobian(q)
+        r, J = self.residual(*self.frame.pose(q), self.position, self.quat, jacobian)
+        assert J is not None
+        nv = J.shape[-1]
+        weighted = self.weights[..., None] * J
+        into.x[..., :nv] += _transposed_times(weighted, r)
+        into.xx[..., :nv, :nv] += J.mT @ weighted
+
+
+def _transposed_times(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (vector[..., None, :] @ matrix)[..., 0, :]

@@ -1,0 +1,149 @@
+"""What an optimisation found, and the table of how it got there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+
+from pullback.control.iterate import Iterate
+from pullback.control.riccati import Policy
+from pullback.rigid.state import State, Trajectory
+
+Tensor = torch.Tensor
+
+HEADER = " iter         cost       stop   gradient      regul       step        gap"
+
+
+class Row(NamedTuple):
+    """One iteration, a number for each problem (B,)."""
+
+    cost: Tensor
+    """After the step."""
+    stop: Tensor
+    """The change of cost that the model expected of a whole step."""
+    gradient: Tensor
+    """The largest derivative by a control that is free to move."""
+    regularization: Tensor
+    step: Tensor
+    """The share of the step that was taken; 0: none."""
+    feasibility: Tensor
+    """The largest gap between a step's end and the state that follows it."""
+
+
+class Table:
+    """The iterations so far; printed as they come if `verbose`, of several problems the mean cost and the worst rest."""
+
+    def __init__(self, batch: int, verbose: bool) -> None:
+        self.rows: list[Row] = []
+        self.seconds: list[float] = []
+        self.batch, self.verbose = batch, verbose
+        self._start = perf_counter()
+
+    def add(self, row: Row) -> None:
+        """Add an iteration."""
+        self.rows.append(row)
+        self.seconds.append(perf_counter() - self._start)
+        if self.verbose:
+            if len(self.rows) == 1:
+                print(HEADER)
+            print(self.line(len(self.rows) - 1))
+
+    def followed_by(self, other: Table) -> Table:
+        """Return this table with the rows of another after it."""
+        both = Table(self.batch, verbose=False)
+        both.rows = self.rows + other.rows
+        both.seconds = self.seconds + [self.seconds[-1] + x for x in other.seconds]
+        return both
+
+    def line(self, number: int) -> str:
+        """Return an iteration as a line of text."""
+        row = self.rows[number]
+        cost, step = row.cost.mean().item(), row.step.min().item()
+        rest = [x.max().item() for x in (row.stop, row.gradient, row.regularization)]
+        numbers = [*[f"{x:10.3e}" for x in rest], f"{step:10.4f}", f"{row.feasibility.max().item():10.3e}"]
+        return f"{number:5d} {cost:12.6g} {' '.join(numbers)}"
+
+    def __len__(self) -> int:
+        """Return the number of iterations."""
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> Row:
+        """Return an iteration."""
+        return self.rows[number]
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        return "\n".join([HEADER, *map(self.line, range(len(self)))])
+
+
+@dataclass(frozen=True)
+class Result:
+    """The motions of B problems, the controls and gains that lead to them, and how each search ended."""
+
+    states: Trajectory
+    """T + 1 states; q (T+1, B, nq), qd (T+1, B, nv)."""
+    controls: Tensor
+    """(T, B, nu)"""
+    gains: Tensor
+    """K (T, B, nu, 2 nv): u = controls + K sim.difference(state of the plan, state)."""
+    feedforward: Tensor
+    """What another whole step would change in the controls, (T, B, nu)."""
+    cost: Tensor
+    """(B,)"""
+    converged: Tensor
+    """Whether nothing better is near, (B,)."""
+    gap: Tensor
+    """The largest gap that is left between states, (B,); 0: states follow from controls."""
+    reason: list[str]
+    """Why each search ended."""
+    table: Table
+    violation: Tensor | None = None
+    """By how much constraints are missed at most, (B,), where there are any."""
+
+    @staticmethod
+    def of(here: Iterate, policy: Policy, converged: Tensor, failed: Tensor, interrupted: bool, table: Table) -> Result:
+        """Return a result with its reasons."""
+        reasons = []
+        for done, lost in zip(converged.tolist(), failed.tolist()):
+            if done:
+                reasons.append("converged")
+            elif lost:
+                reasons.append("no step lowers the cost, however short, at the largest regularisation; the best so far")
+            else:
+                reasons.append("interrupted" if interrupted else f"{len(table)} iterations used up")
+        return Result(here.states, here.controls, policy.K, policy.k, here.cost, converged, here.gap, reasons, table)
+
+    def constrained(self, cost: Tensor, violation: Tensor, met: float, table: Table) -> Result:
+        """Return the result of a problem with constraints: its own cost, and how far they are missed."""
+        good = violation <= met
+        reasons = [
+            reason if fine else f"{reason}; constraints missed by {by:.3g}"
+            for reason, fine, by in zip(self.reason, good.tolist(), violation.tolist())
+        ]
+        return replace(
+            self, cost=cost, violation=violation, converged=self.converged & good, reason=reasons, table=table
+        )
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations there were."""
+        return len(self.table)
+
+    def shifted(self, steps: int = 1) -> tuple[Tensor, State]:
+        """Return controls and states to start from when time has gone on by some steps; the last are repeated."""
+
+        def shift(x: Tensor) -> Tensor:
+            steps_ = min(steps, len(x) - 1)
+            return torch.cat([x[steps_:], x[-1:].expand(steps_, *x.shape[1:])])
+
+        impulses = None if self.states.impulses is None else shift(self.states.impulses)
+        return shift(self.controls), State(shift(self.states.q), shift(self.states.qd), impulses)
+
+    def __str__(self) -> str:
+        """Return the table and the reasons."""
+        counts = {reason: self.reason.count(reason) for reason in dict.fromkeys(self.reason)}
+        ends = ", ".join(reason if self.reason == [reason] else f"{n} {reason}" for reason, n in counts.items())
+        return f"{self.table}\n{ends}"
