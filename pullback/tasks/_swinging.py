@@ -44,6 +44,8 @@ class System:
     target: tuple[float, float, float]
     maximum: float
     """The largest return there can be."""
+    close: float
+    """The cost at which a motion is as good as any."""
 
     def compile(self, substeps: int, device: torch.device | str) -> Sim:
         """Return the simulation; nothing touches anything."""
@@ -78,7 +80,7 @@ def pendulum(links: int) -> System:
     # the distance at the start is that from the end of a level pendulum to the top
     most = 2.0 * top[2] ** 2
     return System(
-        f"{links}-link pendulum", world, 10.0, 1 / 60, 100, ControlCost(EFFORT), end, "link-1", top, most
+        f"{links}-link pendulum", world, 10.0, 1 / 60, 100, ControlCost(EFFORT), end, "link-1", top, most, 1e-3 * most
     )  # fmt: skip
 
 
@@ -90,7 +92,8 @@ def cart_pole(pole_mass: float = POLE) -> System:
     end = StateCost(upright, weights=(200.0, 200.0, 20.0, 20.0))
     running = ControlCost(2e-4)
     top = (0.0, 0.0, POLE_LENGTH)
-    return System("pole on a cart", world, 20.0, 1 / 60, 100, running, end, "tip", top, 4.0 * POLE_LENGTH**2)
+    most = 4.0 * POLE_LENGTH**2
+    return System("pole on a cart", world, 20.0, 1 / 60, 100, running, end, "tip", top, most, 0.0)
 
 
 def cart_pole_tree(pole_mass: float = POLE) -> Tree:
