@@ -49,8 +49,9 @@ class System:
 
     def compile(self, substeps: int, device: torch.device | str) -> Sim:
         """Return the simulation; nothing touches anything."""
-        options = {"substeps": substeps, "without": ["contacts"]}
-        return self.world.compile(dt=self.dt, dtype=torch.float64, device=device, **options)
+        return self.world.compile(
+            dt=self.dt, dtype=torch.float64, device=device, substeps=substeps, without=["contacts"]
+        )
 
     def tip_position(self, q: Tensor) -> Tensor:
         """Return where the tip is (..., 3) [m]."""

@@ -90,7 +90,12 @@ def draw_search(axis: Axes, found: SwingUp) -> None:
     """Draw the lowest cost by wall-clock."""
     for swing, color in zip(found.swings, COLORS):
         seconds, costs = np.array(swing.curve).T
-        axis.loglog(seconds, np.minimum.accumulate(costs), color=color, label=f"iLQR, {swing.substeps} substeps, {swing.iterations} iterations")
+        axis.loglog(
+            seconds,
+            np.minimum.accumulate(costs),
+            color=color,
+            label=f"iLQR, {swing.substeps} substeps, {swing.iterations} iterations",
+        )
     if found.evolution is not None:
         lowest = np.minimum.accumulate(found.evolution.losses.nan_to_num(nan=np.inf).amin(1).numpy())
         seconds = np.asarray(found.evolution.seconds)

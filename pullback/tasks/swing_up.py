@@ -190,8 +190,8 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
 
 def pose(system: System, sim: Sim, batch: int) -> Problem:
     """Return the problem, once for each start."""
-    bounds = {"lower": -system.limit, "upper": system.limit}
-    return Problem(sim, sim.initial_state(batch), system.steps, system.running, system.terminal, **bounds)
+    state, (lower, upper) = sim.initial_state(batch), (-system.limit, system.limit)
+    return Problem(sim, state, system.steps, system.running, system.terminal, lower=lower, upper=upper)
 
 
 def _world(states: Trajectory, k: int) -> Trajectory:
@@ -222,19 +222,17 @@ def first_controls(system: System, sim: Sim, starts: int, seed: int) -> Tensor:
 
 def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int, console: Console) -> Found:
     """Let CMA-ES look for controls (T, nu) from where the best of the gradient's starts began."""
-
     problem = pose(system, sim, 1)
 
     def objective(candidates: Tensor) -> Tensor:
         motion = sim.rollout(sim.initial_state(len(candidates)), candidates.transpose(0, 1).contiguous())
         # candidates are tries of one problem
-        tries = [x.transpose(0, 1)[:, :, None] for x in (motion.q, motion.qd)]
-        return problem.cost(Trajectory(*tries, motion.status, motion.steps), candidates[:, :, None])[:, 0]
+        q, qd = (x.transpose(0, 1)[:, :, None] for x in (motion.q, motion.qd))
+        return problem.cost(Trajectory(q, qd, motion.status, motion.steps), candidates[:, :, None])[:, 0]
 
-    bounds = {"lower": -system.limit, "upper": system.limit}
     return minimize(
-        objective, first.transpose(0, 1), method="cma", iterations=generations, spread=0.3, seed=seed,
-        console=console, **bounds,
+        objective, first.transpose(0, 1), method="cma", iterations=generations, lower=-system.limit, upper=system.limit,
+        spread=0.3, seed=seed, label="CMA-ES", console=console,
     )  # fmt: skip
 
 
@@ -243,14 +241,14 @@ def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int,
 
 @torch.no_grad()
 def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
-    """Swing up and balance a pole that is heavier than the model's, on a plant with shorter steps, planning on the way."""
+    """Swing up and balance a pole that is heavier than the model's, on a plant with shorter steps, planning anew."""
     system, plant = cart_pole(), cart_pole(PLANT_MASS * POLE)
     model = system.compile(1, device)
     real = plant.world.compile(dt=system.dt / 4, dtype=torch.float64, device=device, without=["contacts"])
     upright = State(torch.zeros(2), torch.zeros(2))
     running = StateCost(upright, weights=(1.0, 2.0, 0.02, 0.02)) + ControlCost(1e-3)
-    bounds = {"lower": -system.limit, "upper": system.limit}
-    problem = Problem(model, model.initial_state(), PLAN, running, system.terminal, **bounds)
+    lower, upper = -system.limit, system.limit
+    problem = Problem(model, model.initial_state(), PLAN, running, system.terminal, lower=lower, upper=upper)
     return mpc(problem, real, steps, replan_every=2, iterations=2)
 
 
@@ -274,8 +272,8 @@ def report(found: SwingUp, console: Console) -> None:
         for swing in found.swings:
             (x, angle), (v, spin) = swing.states.q[-1, 0].tolist(), swing.states.qd[-1, 0].tolist()
             console.print(
-                f"{swing.substeps} substeps: it ends {100 * x:.2f} cm from the middle, {np.degrees(angle):.2f} degrees from "
-                f"upright, at {v:.3f} m/s and {spin:.3f} rad/s"
+                f"{swing.substeps} substeps: it ends {100 * x:.2f} cm from the middle, {np.degrees(angle):.2f} degrees "
+                f"from upright, at {v:.3f} m/s and {spin:.3f} rad/s"
             )
 
 
@@ -305,8 +303,8 @@ def save(found: SwingUp, options: Options, console: Console) -> None:
     name = "swing_up" if options.system == "pendulum" else "swing_up_cart_pole"
     swing, out = found.swings[0], options.out
     out.mkdir(parents=True, exist_ok=True)
-    numbers = {"q": swing.states.q[:, 0], "qd": swing.states.qd[:, 0], "u": swing.controls[:, 0]}
-    np.savez(out / f"{name}.npz", dt=found.system.dt, **{key: x.cpu().numpy() for key, x in numbers.items()})
+    q, qd, u = (x[:, 0].cpu().numpy() for x in (swing.states.q, swing.states.qd, swing.controls))
+    np.savez(out / f"{name}.npz", q=q, qd=qd, u=u, dt=found.system.dt)
     found.files = [out / f"{name}.npz", draw(found, out / f"{name}.png")]
     try:
         from pullback.viewer import save_replay
