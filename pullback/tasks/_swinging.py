@@ -115,6 +115,11 @@ def cart_pole_tree(pole_mass: float = POLE) -> Tree:
     return Tree("cart_pole", links, joints, source="cart_pole")
 
 
+def times(substeps: int) -> str:
+    """Return a number of substeps in words."""
+    return "1 substep" if substeps == 1 else f"{substeps} substeps"
+
+
 class Audit(NamedTuple):
     """Where the energy [J] of a motion came from, each (T+1, B), zero at the start."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pullback.tasks._swinging import ROBOT, System
+from pullback.tasks._swinging import ROBOT, System, times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def draw_motion(axis: Axes, system: System, swing: Swing) -> None:
         axis.plot(points[k, :, 0], points[k, :, 1], "-", color=shade, linewidth=1.5)
     axis.plot(points[-1, :, 0], points[-1, :, 1], "-o", color="black", linewidth=2.0, markersize=3, label="the end")
     axis.plot(*system.target[1:], "*", color="tab:red", markersize=12, label="target")
-    axis.set(title=f"{system.title}, {swing.substeps} substeps a step", aspect="equal", xlabel="y [m]", ylabel="z [m]")
+    axis.set(title=f"{system.title}, {times(swing.substeps)} a step", aspect="equal", xlabel="y [m]", ylabel="z [m]")
     axis.legend(fontsize=8)
     axis.grid(alpha=0.3)
 
@@ -62,9 +62,9 @@ def draw_motion(axis: Axes, system: System, swing: Swing) -> None:
 def draw_controls(axis: Axes, found: SwingUp) -> None:
     """Draw the controls of the first swing within their bounds."""
     swing, system = found.swings[0], found.system
-    times = system.dt * np.arange(system.steps)
+    moments = system.dt * np.arange(system.steps)
     for k, row in enumerate(swing.controls[:, 0].cpu().T):
-        axis.step(times, row, where="post", linewidth=1.0, label=f"motor {k}")
+        axis.step(moments, row, where="post", linewidth=1.0, label=f"motor {k}")
     for bound in (-system.limit, system.limit):
         axis.axhline(bound, color="gray", linestyle="--", linewidth=0.8)
     axis.set(title="controls", xlabel="time [s]", ylabel="force [N]" if "cart" in system.title else "torque [N·m]")
@@ -74,13 +74,13 @@ def draw_controls(axis: Axes, found: SwingUp) -> None:
 
 def draw_energy(axis: Axes, found: SwingUp) -> None:
     """Draw the energy that was gained, what motors did, and the rest."""
-    times = found.system.dt * np.arange(found.system.steps + 1)
+    moments = found.system.dt * np.arange(found.system.steps + 1)
     for swing, color in zip(found.swings, COLORS):
         gained, work = (x[:, 0].cpu() for x in swing.energy)
-        label = f"{swing.substeps} substeps"
-        axis.plot(times, gained, color=color, label=f"{label}: gained")
-        axis.plot(times, work, color=color, linestyle="--", label=f"{label}: motors' work")
-        axis.fill_between(times, gained, work, color=color, alpha=0.15, label=f"{label}: numerical")
+        label = times(swing.substeps)
+        axis.plot(moments, gained, color=color, label=f"{label}: gained")
+        axis.plot(moments, work, color=color, linestyle="--", label=f"{label}: motors' work")
+        axis.fill_between(moments, gained, work, color=color, alpha=0.15, label=f"{label}: numerical")
     axis.set(title="where the energy came from", xlabel="time [s]", ylabel="energy [J]")
     axis.legend(fontsize=8)
     axis.grid(alpha=0.3)
@@ -94,12 +94,12 @@ def draw_search(axis: Axes, found: SwingUp) -> None:
             seconds,
             np.minimum.accumulate(costs),
             color=color,
-            label=f"iLQR, {swing.substeps} substeps, {swing.iterations} iterations",
+            label=f"iLQR, {times(swing.substeps)}, {swing.iterations} iterations",
         )
     if found.evolution is not None:
         lowest = np.minimum.accumulate(found.evolution.losses.nan_to_num(nan=np.inf).amin(1).numpy())
         seconds = np.asarray(found.evolution.seconds)
-        label = f"CMA-ES, {found.swings[0].substeps} substeps, {len(seconds)} generations"
+        label = f"CMA-ES, {times(found.swings[0].substeps)}, {len(seconds)} generations"
         axis.loglog(seconds, lowest, color="gray", label=label)
     axis.set(title="the search", xlabel="wall-clock [s]", ylabel="lowest cost")
     axis.legend(fontsize=8)
