@@ -1,12 +1,14 @@
 """Crocoddyl's public arm problem by `pb.control.ilqr` and by Crocoddyl, in one run: `python -m bench.control_arm`.
 
-The left arm of Talos, seven joints with an armature of 0.1, reaches for a pose within 100 steps of 1 ms: weights 1 for
-the pose, 1e-4 for state and torques, and the pose again at the end (arm_manipulation_optctrl.py of its benchmark).
-Both start with the arm held in its first state and torques of zero, from a regularisation of 0.1, on one thread in
-float64, and take turns. First both are shown to have the same problem: accelerations, pose, cost.
+The left arm of Talos, seven joints, six with an armature of 0.1, reaches for a pose within 100 steps of 1 ms: weights 1
+for the pose, 1e-4 for state and torques, and the pose again at the end. Both start with the arm held in its first state
+by the torques that hold it, from a regularisation of 0.1, as arm_manipulation_optctrl.py of Crocoddyl's benchmark does
+(its log: cost 1.286, then 0.212 after 10 iterations), on one thread in float64, and take turns. First both are shown to
+have the same problem: steps, cost, torques.
 
-Options: `--quick` for a fast look; `--gpu` for 1,024 problems from other first states as one batch on a GPU in float32,
-against one of them on a CPU core; `--parts` for where the time of an iteration goes.
+Options: `--quick` for a fast look; `--parts` for where the time of an iteration goes; `--gpu` for 1,024 problems from
+other first states as one batch on a GPU in float32, against one of them on a CPU core; `--urdf PATH` for the arm's file
+where example-robot-data is not installed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import pullback as pb
 from bench.timing import time_in_turns
 
 STEPS, DT, ITERATIONS = 100, 1e-3, 10
-ARMATURE, REGULARIZATION = 0.1, 0.1
+ARMATURES, REGULARIZATION = (*(0.1,) * 6, 0.0), 0.1
 LINK = "gripper_left_motor_double_link"
 MOVING = (*(f"arm_left_{k}_link" for k in range(2, 8)), LINK)
 FRAME = "gripper_left_joint"
@@ -41,7 +43,9 @@ PROBLEMS = 1024
 
 
 def arm_file() -> str:
-    """Return the path of the arm's URDF."""
+    """Return the path of the arm's URDF, which may be given."""
+    if "--urdf" in sys.argv:
+        return sys.argv[sys.argv.index("--urdf") + 1]
     data: Any = import_module("example_robot_data")
     return data.load_full("talos_arm")[2]
 
@@ -51,12 +55,12 @@ def ours(path: str, problems: int = 1, dtype: torch.dtype = torch.float64, devic
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         arm = pb.load(path, base="fixed", dtype=dtype, device=device)
-    for link in MOVING:
-        arm.set_link_param(link, "joint_armature", ARMATURE)
+    for link, armature in zip(MOVING, ARMATURES):
+        arm.set_link_param(link, "joint_armature", armature)
         arm.set_link_param(link, "joint_damping", 0.0)
     world = pb.World()
     motor = pb.Torque(limit=1e9)
-    world.add(arm, name="arm", actuators=motor)
+    world.add(arm, name="arm", actuators=motor, collision_links=[])
     sim = world.compile(dt=DT, dtype=dtype, device=device, without=["contacts", "limits", "friction"])
     generator = torch.Generator().manual_seed(0)
     q = torch.tensor(START, dtype=torch.float64).repeat(problems, 1)
@@ -92,7 +96,7 @@ def theirs(path: str) -> tuple[Any, Any]:
         for name in names:
             cost.addCost(name, crocoddyl.CostModelResidual(state, residuals[name]), WEIGHTS[name])
         free = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, crocoddyl.ActuationModelFull(state), cost)
-        free.armature = np.full(nu, ARMATURE)
+        free.armature = np.array(ARMATURES)
         return crocoddyl.IntegratedActionModelEuler(free, DT)
 
     x0 = np.concatenate([np.array(START), np.zeros(nu)])
@@ -112,32 +116,38 @@ def differences(mine: Any, peer: Any) -> dict[str, float]:
     states = pb.State(torch.from_numpy(x[:, :7].copy()), torch.from_numpy(x[:, 7:].copy()))
     found = mine.sim.step(pb.State(states.q[:-1], states.qd[:-1]), torch.from_numpy(u))
     motion = pb.Trajectory(states.q[:, None], states.qd[:, None], found.status, torch.arange(STEPS + 1))
+    torques = peer.quasiStatic([x[0]] * STEPS)  # kept: its entries are views
     our_cost = mine.cost(motion, torch.from_numpy(u)[:, None])
     return {
         "step": float(np.abs(torch.cat([found.q, found.qd], 1).numpy() - steps).max()),
         "cost, relative": abs(float(our_cost) - cost) / abs(cost),
+        "torques": float(np.abs(held(mine)[0][0, 0].numpy() - torques[0]).max()),
     }
 
 
 # -- solving ---------------------------------------------------------------------------------------------------------
 
 
-def held(problem: Any) -> pb.Trajectory:
-    """Return the first guess: every state the first one."""
-    q, qd = (x.expand(STEPS + 1, -1, -1).contiguous() for x in (problem.state.q, problem.state.qd))
-    return pb.Trajectory(q, qd, problem.sim.rollout(problem.state, 1).status, torch.arange(STEPS + 1))
+def held(problem: Any) -> tuple[torch.Tensor, pb.Trajectory]:
+    """Return the first guess: every state the first one, and the torques that hold the arm there."""
+    state, arm = problem.state, problem.sim.world.items[0].robot
+    torques = arm.compute_inverse_dynamics(state.q, state.qd, torch.zeros_like(state.qd)).detach()
+    q, qd = (x.expand(STEPS + 1, -1, -1).contiguous() for x in (state.q, state.qd))
+    status = problem.sim.rollout(state, 1).status
+    return torques.expand(STEPS, -1, -1).contiguous(), pb.Trajectory(q, qd, status, torch.arange(STEPS + 1))
 
 
 def solve_ours(problem: Any) -> Callable[[], Any]:
     """Return a call that does ITERATIONS iterations."""
-    states = held(problem)
+    controls, states = held(problem)
     options = {"iterations": ITERATIONS, "regularization": REGULARIZATION, "tolerance": 0.0, "gains": False}
-    return lambda: pb.control.ilqr(problem, states=states, **options)
+    return lambda: pb.control.ilqr(problem, controls, states, **options)
 
 
 def solve_theirs(problem: Any, solver: Any) -> Callable[[], Any]:
     """Return a call that does ITERATIONS iterations."""
-    xs, us = [np.array(problem.x0)] * (STEPS + 1), [np.zeros(7)] * STEPS
+    xs = [np.array(problem.x0)] * (STEPS + 1)
+    us = problem.quasiStatic(xs[:-1])
     return lambda: solver.solve(xs, us, ITERATIONS, False, REGULARIZATION)
 
 
@@ -160,25 +170,26 @@ def side_by_side(rounds: int) -> dict[str, float]:
 
 def parts(rounds: int) -> dict[str, float]:
     """Return what the parts of an iteration take [us], ours and Crocoddyl's."""
-    from pullback.control.ilqr import approximate, best_policy
-    from pullback.control.iterate import first_iterate, line_search
+    from pullback.control.riccati import backward_pass
 
     path = arm_file()
     mine = ours(path)
     peer, solver = theirs(path)
-    here = first_iterate(mine, torch.zeros(STEPS, 1, 7, dtype=torch.float64), None)
-    A, B, cost = approximate(mine, here, "gauss_newton")
-    damping, live = torch.full_like(here.cost, 1e-9), torch.ones_like(here.cost, dtype=torch.bool)
-    policy, _ = best_policy(mine, here, A, B, cost, damping, live)
+    sim, start = mine.sim, mine.state
+    controls, _ = held(mine)
+    states = sim.rollout(start, controls)
+    A, B, _ = sim.linearize(states, controls)
+    damping = torch.full((1,), REGULARIZATION, dtype=torch.float64)
+    backward = (A, B, torch.zeros_like(A[..., 0]), mine.expand(states, controls), controls, None, None, damping)
+    gains = backward_pass(*backward).K
     solve_theirs(peer, solver)()
     xs, us = solver.xs.tolist(), solver.us.tolist()
     calls = {
-        "linearize": lambda: mine.sim.linearize(here.states, here.controls),
-        "derivatives of the cost": lambda: mine.expand(here.states, here.controls),
-        "cost": lambda: mine.cost(here.states, here.controls),
-        "backward pass": lambda: best_policy(mine, here, A, B, cost, damping, live),
-        "feedback rollout": lambda: mine.sim.feedback_rollout(here.states[0], here.controls, policy.K, here.states),
-        "line search": lambda: line_search(mine, here, policy, live),
+        "linearize": lambda: sim.linearize(states, controls),
+        "derivatives of the cost": lambda: mine.expand(states, controls),
+        "cost": lambda: mine.cost(states, controls),
+        "backward pass": lambda: backward_pass(*backward),
+        "feedback rollout": lambda: sim.feedback_rollout(start, controls, gains, states),
         "Crocoddyl: calc": lambda: peer.calc(xs, us),
         "Crocoddyl: calcDiff": lambda: peer.calcDiff(xs, us),
         "Crocoddyl: backward pass": solver.backwardPass,

@@ -2,8 +2,8 @@
 
     cost = 10.0 * FramePose("arm/hand", (0.4, 0.0, 0.5)) + StateCost(weights=1e-3) + ControlCost(1e-4)
 
-A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked and
-constant parts computed once. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
+A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked,
+constant parts computed. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
 problems, and any dimensions before those for the tries of a line search. At the end of the horizon u is None. All
 quadratic costs are half the weighted sum of squares, so that a weight is a second derivative.
 """
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import torch
 
-from pullback.control.frame_residuals import screw_residual, split_residual
 from pullback.core.errors import PullbackError
-from pullback.rigid.frames import LinkFrame
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 
@@ -27,6 +25,12 @@ Number = float | Tensor
 Values = float | Sequence[float] | Tensor
 Torch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """A function of q, qd and u; u is None at the end of the horizon."""
+
+
+def numbers(values: object, sim: Sim) -> Tensor:
+    """Return numbers as a tensor of a simulation's type, without rounding them on the way."""
+    x = values if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
+    return x.detach().to(device=sim.device, dtype=sim.dtype)
 
 
 class Blocks(NamedTuple):
@@ -51,7 +55,7 @@ class Place(NamedTuple):
         """Return numbers as a tensor that broadcasts against (N, B, size), or name what does not fit."""
         sizes = (size,) if isinstance(size, int) else size
         try:
-            x = torch.as_tensor(values).detach().to(device=self.sim.device, dtype=self.sim.dtype)
+            x = numbers(values, self.sim)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PullbackError(f"{what} is {values!r}; expected numbers") from error
         shape = (*(1,) * (3 - x.ndim), *x.shape)
@@ -68,23 +72,28 @@ class Place(NamedTuple):
 
     def weights(self, what: str, values: object, size: int) -> Tensor:
         """Return weights for `size` numbers; one for all will do."""
-        return self.tensor(what, values, (1, size)).expand(*(-1,) * (torch.as_tensor(values).ndim - 1), size)
+        x = self.tensor(what, values, (1, size))
+        return x.expand(*x.shape[:-1], size)
 
 
-class BoundCost(Protocol):
+class BoundCost(ABC):
     """A cost that knows its simulation."""
 
+    def renew(self) -> None:
+        """Read again what may have changed in the simulation since the last search."""
+        return
+
+    @abstractmethod
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Return what each node costs, (..., N, B)."""
-        ...
 
     def add_constant(self, into: Blocks) -> None:
         """Add the second derivatives that never change."""
-        ...
+        return
 
+    @abstractmethod
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
         """Add the first derivatives, and the second ones that change, at nodes (N, B)."""
-        ...
 
 
 class Cost(ABC):
@@ -123,14 +132,14 @@ class Sum(Cost):
     def __init__(self, terms: Sequence[tuple[Number, Cost]]) -> None:
         self.terms = list(terms)
 
-    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+    def bind(self, place: Place, scale: Tensor) -> BoundSum:
         """Bind every term."""
         bound = []
         for weight, cost in self.terms:
-            factor = torch.as_tensor(weight).detach().to(scale)
+            factor = numbers(weight, place.sim)
             if factor.shape not in ((), (1,), (place.batch,)):
                 raise PullbackError(
-                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give one, or ({place.batch},): one a problem"
+                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give 1 or ({place.batch},), one a problem"
                 )
             if not bool(factor.isfinite().all()):
                 raise PullbackError(f"a {type(cost).__name__} is multiplied by {factor.tolist()}, which is not finite")
@@ -138,11 +147,16 @@ class Sum(Cost):
         return BoundSum(bound)
 
 
-class BoundSum:
+class BoundSum(BoundCost):
     """Bound costs, added up."""
 
     def __init__(self, terms: Sequence[BoundCost]) -> None:
         self.terms = list(terms)
+
+    def renew(self) -> None:
+        """Renew the terms."""
+        for term in self.terms:
+            term.renew()
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Add up what the terms cost."""
@@ -168,7 +182,7 @@ def bind(cost: Cost | None, place: Place) -> BoundSum:
         kind = "running" if not place.is_end else "terminal"
         raise PullbackError(f"the {kind} cost is a {type(cost).__name__}; expected costs of pb.control, added up")
     one = torch.ones((), dtype=place.sim.dtype, device=place.sim.device)
-    return cast(BoundSum, Sum(_terms(cost) if cost is not None else []).bind(place, one))
+    return Sum(_terms(cost) if cost is not None else []).bind(place, one)
 
 
 # -- states and controls -------------------------------------------------------------------------------------------
@@ -196,7 +210,7 @@ class StateCost(Cost):
         return _BoundState(sim, q, qd, weights)
 
 
-class _BoundState:
+class _BoundState(BoundCost):
     def __init__(self, sim: Sim, q: Tensor, qd: Tensor, weights: Tensor) -> None:
         self.manifold, self.nv = sim.manifold, sim.nv
         self.q, self.qd, self.weights = q, qd, weights
@@ -241,7 +255,7 @@ class ControlCost(Cost):
         return _BoundControl(scale * weights, target)
 
 
-class _BoundControl:
+class _BoundControl(BoundCost):
     def __init__(self, weights: Tensor, target: Tensor) -> None:
         self.weights, self.target = weights, target
 
@@ -255,78 +269,9 @@ class _BoundControl:
         into.uu.diagonal(dim1=-2, dim2=-1).add_(self.weights)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        assert u is not None and into.u is not None
+        assert u is not None
+        assert into.u is not None
         into.u.add_(self.weights * (u - self.target))
-
-
-# -- frames --------------------------------------------------------------------------------------------------------
-
-
-class FramePose(Cost):
-    """Half the weighted squares of how far the link `robot/link`, or a free body, is from a pose in the world.
-
-    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a moment.
-    The residual is the way from the position in world axes, then the rotation vector from the orientation in its own
-    axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one pose to the
-    other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
-    """
-
-    def __init__(
-        self,
-        link: str,
-        position: Values | None = None,
-        orientation: Values | None = None,
-        weights: Values = 1.0,
-        *,
-        residual: Literal["split", "screw"] = "split",
-    ) -> None:
-        self.link, self.position, self.orientation, self.weights = link, position, orientation, weights
-        self.residual = residual
-
-    def bind(self, place: Place, scale: Tensor) -> BoundCost:
-        """Find the link and check the pose."""
-        what = f"FramePose of {self.link!r}"
-        if self.position is None and self.orientation is None:
-            raise PullbackError(f"a {what} has neither position nor orientation; give one or both")
-        if self.residual not in ("split", "screw") or (
-            self.residual == "screw" and (self.position is None or self.orientation is None)
-        ):
-            raise PullbackError(f"a {what} has residual={self.residual!r}; 'split', or 'screw' with a whole pose")
-        frame = LinkFrame(place.sim, self.link)
-        p = None if self.position is None else place.tensor(f"the position of a {what}", self.position, 3)
-        quat = None if self.orientation is None else place.tensor(f"the orientation of a {what}", self.orientation, 4)
-        if quat is not None:
-            length = torch.linalg.vector_norm(quat, dim=-1, keepdim=True)
-            if bool((length == 0.0).any()):
-                raise PullbackError(f"the orientation of a {what} is zero, which is none; give a quaternion xyzw")
-            quat = quat / length
-        rows = 3 * ((p is not None) + (quat is not None))
-        weights = scale * place.weights(f"the weights of a {what}", self.weights, rows)
-        return _BoundFrame(frame, p, quat, weights, self.residual == "screw")
-
-
-class _BoundFrame:
-    def __init__(
-        self, frame: LinkFrame, position: Tensor | None, quat: Tensor | None, weights: Tensor, screw: bool
-    ) -> None:
-        self.frame, self.position, self.quat, self.weights = frame, position, quat, weights
-        self.residual = screw_residual if screw else split_residual
-
-    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        r, _ = self.residual(*self.frame.pose(q), self.position, self.quat, None)
-        return 0.5 * (self.weights * r * r).sum(-1)
-
-    def add_constant(self, into: Blocks) -> None:
-        pass
-
-    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        jacobian = self.frame.jacobian(q)
-        r, J = self.residual(*self.frame.pose(q), self.position, self.quat, jacobian)
-        assert J is not None
-        nv = J.shape[-1]
-        weighted = self.weights[..., None] * J
-        into.x[..., :nv] += _transposed_times(weighted, r)
-        into.xx[..., :nv, :nv] += J.mT @ weighted
 
 
 def _transposed_times(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from pullback.control.riccati_kernels import RESULTS, kernels, lanes_on, make_riccati
 from pullback.core.bridge import REAL, current_stream, device_name
 from pullback.core.errors import PullbackError
-from pullback.core.launch import Launcher, Strided, shards_for
+from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
 
 Tensor = torch.Tensor
 
@@ -73,24 +73,38 @@ def backward_pass(
 
     `lower` and `upper`, (m,) or (T, B, m) or None, bound the controls (T, B, m).
     """
-    steps, problems, _, m = B.shape
-    _check(A, B, gaps, cost, controls, regularization)
-    low, high = _bound("lower", lower, controls, -torch.inf), _bound("upper", upper, controls, torch.inf)
-    n = A.shape[-1]
+    steps, problems, n, m = B.shape
     bounded = lower is not None or upper is not None
     launcher, numbers = _launcher(steps, problems, n, m, bounded, B.dtype, B.device)
+    read = _Reader(B)
+    arrays = [
+        read("A", A, n, n),
+        read("B", B, n, m),
+        read("gaps", gaps, n),
+        read("cost.x", cost.x, n, more=1),
+        read("cost.u", cost.u, m),
+        read("cost.xx", cost.xx, n, n, more=1),
+        read("cost.uu", cost.uu, m, m),
+        read("cost.ux", cost.ux, m, n),
+        read("controls", controls, m),
+        read("lower", _bound("lower", lower, controls, -torch.inf), m) if bounded else ABSENT,
+        read("upper", _bound("upper", upper, controls, torch.inf), m) if bounded else ABSENT,
+        read("regularization", regularization.expand(1, -1)),
+    ]
     k, K = B.new_empty(steps, problems, m), B.new_empty(steps, problems, m, n)
     result, on_cpu = B.new_empty(RESULTS, problems), B.is_cpu
     shards = shards_for(problems, torch.get_num_threads()) if on_cpu else 1
     scratch = B.new_empty(shards if on_cpu else problems, numbers + SHARD_GAP)
-    kept: list[Tensor] = []
-    read = (A, B, gaps, cost.x, cost.u, cost.xx, cost.uu, cost.ux, controls, low, high)
-    arrays = [_items(x, kept) for x in read]
-    arrays += [_columns(regularization[None], kept), _items(k, kept), _items(K, kept), _columns(result, kept)]
-    stride = (numbers + SHARD_GAP) * B.element_size()
-    arrays.append((scratch.data_ptr(), numbers, 0, 0 if on_cpu else stride, stride, False))
+    size = B.element_size()
+    stride = (numbers + SHARD_GAP) * size
+    arrays += [
+        (k.data_ptr(), m, size, m * size, 0, False),
+        (K.data_ptr(), m, n * size, m * n * size, 0, False),
+        (result.data_ptr(), RESULTS, problems * size, size, 0, False),
+        (scratch.data_ptr(), numbers, 0, 0 if on_cpu else stride, stride, False),
+    ]
     launcher(arrays, problems * lanes_on(launcher.device), shards, stream=current_stream(B.device))
-    linear, quadratic, gradient, ok = result
+    linear, quadratic, gradient, ok = result.unbind(0)
     return Policy(k, K, linear, quadratic, gradient, ok > 0.0)
 
 
@@ -108,25 +122,30 @@ def _launcher(
     return Launcher(kernels(REAL[dtype]), name, job), numbers
 
 
-def _items(x: Tensor, kept: list[Tensor]) -> Strided:
-    """Return (T, B, ...) as the kernel sees it: items T B apart by one stride, rows by another."""
-    step, item = x.stride()[:2]
-    if x.shape[1] == 1:
-        item = step
-    elif step != item * x.shape[1] and len(x) > 1:
-        x, item = x.contiguous(), x[0, 0].numel()
-    if x.stride(-1) != 1 and x.shape[-1] > 1:
-        x, item = x.contiguous(), x[0, 0].numel()
-    kept.append(x)
-    size = x.element_size()
-    return x.data_ptr(), x.shape[2], x.stride(2) * size, item * size, 0, False
+class _Reader:
+    """Makes arrays for the kernel of tensors that go with B, and keeps those that it had to copy."""
 
+    def __init__(self, B: Tensor) -> None:
+        self.B, self.dtype, self.device, self.size = B, B.dtype, B.device, B.element_size()
+        self.steps, self.problems = B.shape[:2]
+        self.kept: list[Tensor] = []
 
-def _columns(x: Tensor, kept: list[Tensor]) -> Strided:
-    """Return (rows, B) as the kernel sees it."""
-    kept.append(x)
-    size = x.element_size()
-    return x.data_ptr(), x.shape[0], x.stride(0) * size, x.stride(1) * size, 0, False
+    def __call__(self, name: str, x: Tensor, *inner: int, more: int = 0) -> Strided:
+        """Return x (T + more, B, *inner), or (1, B): items that are one stride apart, rows another."""
+        shape = (self.steps + more, self.problems, *inner) if inner else (1, self.problems)
+        if x.shape != shape:
+            raise PullbackError(f"{name} is {tuple(x.shape)}; with B {tuple(self.B.shape)} it must be {shape}")
+        if x.dtype != self.dtype or x.device != self.device:
+            raise PullbackError(f"{name} is {x.dtype} on {x.device}, B {self.dtype} on {self.device}; give all alike")
+        strides, size = x.stride(), self.size
+        item = strides[0] if self.problems == 1 and inner else strides[1]
+        is_even = shape[0] == 1 or strides[0] == item * self.problems
+        if inner and not (is_even and (strides[-1] == 1 or inner[-1] == 1)):
+            x = x.contiguous()
+            self.kept.append(x)
+            strides = x.stride()
+            item = strides[1]
+        return x.data_ptr(), shape[-1], strides[2 if inner else 0] * size, item * size, 0, False
 
 
 def _bound(name: str, bound: Tensor | None, controls: Tensor, default: float) -> Tensor:
@@ -137,25 +156,4 @@ def _bound(name: str, bound: Tensor | None, controls: Tensor, default: float) ->
         raise PullbackError(
             f"{name} is {tuple(bound.shape)}; expected {tuple(controls.shape[-1:])} or {tuple(controls.shape)}"
         )
-    return bound.to(controls).expand_as(controls)
-
-
-def _check(A: Tensor, B: Tensor, gaps: Tensor, cost: Quadratic, controls: Tensor, regularization: Tensor) -> None:
-    """Name a tensor whose shape does not go with that of B."""
-    steps, worlds, n, m = B.shape
-    expected = {
-        "A": (A, (steps, worlds, n, n)),
-        "gaps": (gaps, (steps, worlds, n)),
-        "cost.x": (cost.x, (steps + 1, worlds, n)),
-        "cost.u": (cost.u, (steps, worlds, m)),
-        "cost.xx": (cost.xx, (steps + 1, worlds, n, n)),
-        "cost.uu": (cost.uu, (steps, worlds, m, m)),
-        "cost.ux": (cost.ux, (steps, worlds, m, n)),
-        "controls": (controls, (steps, worlds, m)),
-        "regularization": (regularization, (worlds,)),
-    }
-    for name, (x, shape) in expected.items():
-        if x.dtype != B.dtype or x.device != B.device:
-            raise PullbackError(f"{name} is {x.dtype} on {x.device}, B {B.dtype} on {B.device}; give all alike")
-        if x.shape != shape:
-            raise PullbackError(f"{name} is {tuple(x.shape)}; with B {tuple(B.shape)} it must be {shape}")
+    return bound.expand_as(controls)

@@ -14,10 +14,11 @@ from pullback.control.dense_kernels import (
     matrix,
     mirror,
     plus_dots,
-    plus_product,
+    plus_row_product,
     plus_symmetric,
     plus_transposed,
     product,
+    row_product,
     solve_cholesky,
     sync,
 )
@@ -277,8 +278,8 @@ def expand(
     V = matrix(scratch, w, job.V, n)
     v = matrix(scratch, w, job.v, n)
     Quu = matrix(scratch, w, job.Quu, m)
-    plus_product(v, v, gap, V, 1, n, n, lane, lanes)
-    plus_product(matrix(scratch, w, job.Qu, m), u, v, B, 1, n, m, lane, lanes)
+    plus_row_product(v, v, gap, V, n, n, lane, lanes)
+    plus_row_product(matrix(scratch, w, job.Qu, m), u, v, B, n, m, lane, lanes)
     W = matrix(scratch, w, job.W, m)
     product(W, V, B, n, n, m, lane, lanes)
     plus_transposed(Quu, uu, B, W, m, n, m, lane, lanes)
@@ -314,8 +315,8 @@ def write_value(
         for j in range(lane, n, lanes):
             K[i, j] = is_free * Qux[i, j]
     solve_cholesky(matrix(scratch, w, job.factor, m), K, m, n, lane, lanes)
-    plus_product(Qx, x, v, A, 1, n, n, lane, lanes)
-    plus_product(v, Qx, k, Qux, 1, m, n, lane, lanes)
+    plus_row_product(Qx, x, v, A, n, n, lane, lanes)
+    plus_row_product(v, Qx, k, Qux, m, n, lane, lanes)
     plus_symmetric(Qxx, Qxx, Qux, K, n, m, n, lane, lanes)
     mirror(V, Qxx, r, n, lane, lanes)
     # of all that is not finite, gains too, some reaches the diagonal or the gradient
@@ -407,17 +408,17 @@ def kernels(real: type) -> Any:
                 uxt = matrix(ux, at, 0, 0)
                 plus_dots(du, kt, Kt, dx, m, n, lane, lanes)
                 # what the cost's Hessian makes of the change; the mixed part counts twice
-                product(bent, dx, matrix(xx, at, 0, 0), 1, n, n, lane, lanes)
-                plus_product(bent, bent, du, uxt, 1, m, n, lane, lanes)
-                plus_product(bent, bent, du, uxt, 1, m, n, lane, lanes)
-                product(curved, du, matrix(uu, at, 0, 0), 1, m, m, lane, lanes)
+                row_product(bent, dx, matrix(xx, at, 0, 0), n, n, lane, lanes)
+                plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)
+                plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)
+                row_product(curved, du, matrix(uu, at, 0, 0), m, m, lane, lanes)
                 if lane == 0:
                     linear += dot(matrix(x, at, 0, n), dx, n) + dot(matrix(u, at, 0, m), du, m)
                     quadratic += dot(bent, dx, n) + dot(curved, du, m)
                 plus_dots(after, matrix(gaps, at, 0, n), matrix(A, at, 0, 0), dx, n, n, lane, lanes)
                 plus_dots(dx, after, matrix(B, at, 0, 0), du, n, m, lane, lanes)
         if is_fine:
-            product(bent, dx, matrix(xx, last, 0, 0), 1, n, n, lane, lanes)
+            row_product(bent, dx, matrix(xx, last, 0, 0), n, n, lane, lanes)
             if lane == 0:
                 linear += dot(matrix(x, last, 0, n), dx, n)
                 quadratic += dot(bent, dx, n)

@@ -48,8 +48,9 @@ def feedback_rollout(
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Return (T, B, ...) as (B, T n)."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)
+    """Return (T, B, ...) as (B, T n), its worlds neighbours in memory on a GPU."""
+    worlds = x.shape[1]
+    return x.transpose(0, 1).reshape(worlds, -1) if x.is_cpu else x.movedim(1, -1).reshape(-1, worlds).t()
 
 
 def _flat_bound(bound: Tensor | None, steps: int) -> Tensor | None:
