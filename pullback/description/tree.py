@@ -118,7 +118,7 @@ class Tree:
 
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
-    the world, or free to move; None where it does not say.
+    the world, or free to move; None where it does not say. `file` is where its visuals may be read from.
     """
 
     name: str
@@ -128,3 +128,4 @@ class Tree:
     problems: list[str] = field(default_factory=list)
     base: Literal["fixed", "floating"] | None = None
     loops: list[Loop] = field(default_factory=list)
+    file: Path | None = None

@@ -88,7 +88,7 @@ def read_urdf(path: Path, *, strict: bool = False) -> Tree:
     loops = [_loop(element) for element in root.findall("loop_joint")]
     etree.strip_elements(root, "loop_joint")
     robot = _parse_robot(root)
-    tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name)
+    tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name, file=path.resolve())
     for element, link in zip(root.findall("link"), robot.links):
         tree.links.append(_link(element, link, path, tree))
     for element, joint in zip(root.findall("joint"), robot.joints):
@@ -157,7 +157,7 @@ def _check_loop_element(element: Any, where: str) -> None:
         if found is None or not found.get("link"):
             raise DescriptionError(f'{where}: no {end}; write <{end} link="..." xyz="0 0 0" rpy="0 0 0"/>')
     axis = element.find("axis")
-    if axis is not None and not any(_numbers(axis, "xyz", "1 0 0")):
+    if axis is not None and not any(numbers_of(axis, "xyz", "1 0 0")):
         raise DescriptionError(f"{where}: axis has zero length; give a direction or leave <axis> out")
 
 
@@ -241,7 +241,7 @@ def _shape(kind: ShapeType, collision: yourdfpy.Collision, path: Path) -> Shape:
         return Shape("box", _vector(geometry.box.size), origin)
     assert geometry.mesh is not None
     scale = np.broadcast_to(1.0 if geometry.mesh.scale is None else geometry.mesh.scale, 3)
-    return Shape("mesh", _vector(scale), origin, mesh=_find_mesh(geometry.mesh.filename, path))
+    return Shape("mesh", _vector(scale), origin, mesh=find_mesh(geometry.mesh.filename, path))
 
 
 def _joint(element: Any, source: yourdfpy.Joint) -> Joint:
@@ -272,16 +272,16 @@ def _loop(element: Any) -> Loop:
     turn = np.eye(3)
     if kind == "hinge":
         axis = element.find("axis")
-        turn = align_z(_unit(np.array([1.0, 0.0, 0.0] if axis is None else _numbers(axis, "xyz", "1 0 0"))))
+        turn = align_z(_unit(np.array([1.0, 0.0, 0.0] if axis is None else numbers_of(axis, "xyz", "1 0 0"))))
     ends = [element.find(end) for end in ("link1", "link2")]
     frames = []
     for end in ends:
-        rotation = _rotation(*_numbers(end, "rpy", "0 0 0"))
-        frames.append(Pose(np.array(_numbers(end, "xyz", "0 0 0")), rotation @ turn))
+        rotation = rotation_of(*numbers_of(end, "rpy", "0 0 0"))
+        frames.append(Pose(np.array(numbers_of(end, "xyz", "0 0 0")), rotation @ turn))
     return Loop(element.get("name"), kind, ends[0].get("link"), ends[1].get("link"), *frames)
 
 
-def _rotation(roll: float, pitch: float, yaw: float) -> np.ndarray:
+def rotation_of(roll: float, pitch: float, yaw: float) -> np.ndarray:
     """Return Rz(yaw) Ry(pitch) Rx(roll)."""
     result = np.eye(3)
     for axis, angle in ((2, yaw), (1, pitch), (0, roll)):
@@ -293,7 +293,8 @@ def _rotation(roll: float, pitch: float, yaw: float) -> np.ndarray:
     return result
 
 
-def _numbers(element: Any, attribute: str, default: str) -> list[float]:
+def numbers_of(element: Any, attribute: str, default: str) -> list[float]:
+    """Return the numbers of an attribute."""
     return [float(word) for word in element.get(attribute, default).replace(",", " ").split()]
 
 
@@ -310,7 +311,7 @@ def _limits(joint: yourdfpy.Joint) -> Limits:
     )
 
 
-def _find_mesh(filename: str, path: Path) -> Path:
+def find_mesh(filename: str, path: Path) -> Path:
     """Return where a mesh should be: beside the URDF, or in its package; the file need not exist."""
     folder = path.resolve().parent
     for scheme in ("package://", "model://"):

@@ -7,6 +7,7 @@ import html
 import io
 import re
 import socket
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,12 @@ Color = tuple[int, int, int]
 ROBOTS: tuple[Color, ...] = ((72, 108, 164), (64, 140, 112), (130, 94, 160))
 BODIES: tuple[Color, ...] = ((232, 130, 52), (206, 74, 84), (70, 160, 170), (214, 176, 60), (150, 120, 90))
 STATIC: Color = (168, 168, 174)
-FORCE: Color = (214, 40, 57)
+FORCE: Color = (190, 0, 20)
 PATHS: tuple[Color, ...] = ((232, 130, 52), (30, 120, 220), (60, 160, 80), (160, 60, 160))
 LAST_FRAME = 0.8
 """For how long [s] the last frame stays before the film starts again."""
 WEAKEST = 0.02
-"""Forces below this share of the largest are not drawn."""
+"""Forces below this share of the usual ones are not drawn."""
 
 
 def save_replay(
@@ -112,7 +113,12 @@ def _finite(moments: Film, world: int) -> Film:
     count = len(ok) if bool(ok.all()) else int((~ok).nonzero()[0, 0])
     if not count:
         raise PullbackError(f"world {world} is not finite from the start; there is nothing to draw")
-    return Film(*(x if x is None else x[:count] for x in moments))
+    if count < len(ok):
+        warnings.warn(
+            f"world {world} is not finite from {moments.times[count]:g} s on; the replay ends there", stacklevel=3
+        )
+    cut: list[Any] = [None if x is None else x[:count] for x in moments]
+    return Film(*cut)
 
 
 def _line(items: Sequence[Placed], poses: dict[str, Any], given: str | Tensor | np.ndarray) -> np.ndarray:
@@ -136,12 +142,18 @@ def _placed(mesh: Mesh, pose: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 def _stage(meshes: Sequence[LinkMesh], poses: dict[str, Any], lines: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Return centre and radius [m] of where things happen: of all that moves, or of all there is."""
-    moving = [_placed(mesh, poses[item.name][link]) for item, link, mesh in meshes if item.robot is not None]
-    some = moving or [_placed(mesh, poses[item.name][link]) for item, link, mesh in meshes]
-    points = np.concatenate([np.zeros((0, 3)), *(x.reshape(-1, 3) for x in some), *lines])
+    """Return centre and radius [m] of where things happen: of all that moves, and of static shapes not much larger."""
+    moving = [_placed(mesh, poses[item.name][link]).reshape(-1, 3) for item, link, mesh in meshes if link != WORLD]
+    static = [_placed(mesh, poses[item.name][link])[0] for item, link, mesh in meshes if link == WORLD]
+    points = np.concatenate([np.zeros((0, 3)), *(moving or static), *lines])
     if not len(points):
         return np.zeros(3), 1.0
+    _, reach = _around(points)
+    return _around(np.concatenate([points, *(x for x in static if _around(x)[1] < reach)]))
+
+
+def _around(points: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return centre and radius of the ball around the bounding box of points (n, 3)."""
     low, high = points.min(0), points.max(0)
     return 0.5 * (low + high), max(0.5 * float(np.linalg.norm(high - low)), 1e-3)
 
@@ -153,7 +165,7 @@ def _look(server: Any, centre: np.ndarray, radius: float) -> None:
     camera = server.initial_camera
     camera.fov = 0.7
     camera.look_at = centre
-    camera.position = centre + 2.6 * radius * direction
+    camera.position = centre + 2.8 * radius * direction
     camera.near, camera.far = 0.01 * radius, 200.0 * radius
     server.scene.configure_default_lights(enabled=True, cast_shadow=True)
 
@@ -176,7 +188,7 @@ def _add_static(
     scene: Any, items: Sequence[Placed], meshes: Sequence[LinkMesh], world: int, centre: np.ndarray, radius: float
 ) -> None:
     """Draw planes as grids around the place of action, and static shapes."""
-    cell = 10.0 ** np.floor(np.log10(radius)) / 2
+    cell = _round(0.3 * radius)
     for item in items:
         for shape in item.shapes if item.robot is None else []:
             if shape.kind != "plane":
@@ -190,7 +202,7 @@ def _add_static(
                 width=16.0 * radius,
                 height=16.0 * radius,
                 cell_size=cell,
-                section_size=2.0 * cell,
+                section_size=5.0 * cell,
                 fade_distance=16.0 * radius,
                 cell_color=(214, 214, 210),
                 section_color=(190, 190, 186),
@@ -203,6 +215,12 @@ def _add_static(
     for item, link, mesh in meshes:
         if link == WORLD:
             scene.add_mesh_simple(f"/static/{item.name}", *mesh, color=STATIC, side="double")
+
+
+def _round(x: float) -> float:
+    """Return the largest of ..., 0.1, 0.2, 0.5, 1, 2, 5, ... that is not above a number."""
+    power = 10.0 ** np.floor(np.log10(x))
+    return float(power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= x * (1 + 1e-9)))
 
 
 def _wxyz(R: np.ndarray) -> np.ndarray:
@@ -245,7 +263,7 @@ def _record(
 
 
 class _Arrows:
-    """Forces as arrows, all of one scale: the largest of nearly all of them is a third of the stage's radius long."""
+    """Forces as arrows, all of one scale: three of four are shorter than a third of the stage's radius."""
 
     def __init__(self, scene: Any, moments: Sequence[Forces], radius: float) -> None:
         sizes = np.concatenate([np.zeros(0), *(np.linalg.norm(m.forces, axis=1) for m in moments)])
@@ -255,11 +273,11 @@ class _Arrows:
         self.legend = ""
         if not len(sizes):
             return
-        largest = float(np.quantile(sizes, 0.95))
-        self.weakest = WEAKEST * largest
+        usual = float(np.quantile(sizes, 0.75))
+        self.weakest = WEAKEST * usual
         self.longest = radius
         # a round number of newtons to a decimetre
-        newtons = float(f"{0.3 * largest / radius:.1g}")
+        newtons = _round(0.3 * usual / radius)
         self.scale = 0.1 / newtons
         self.legend = f"arrows: {newtons:g} N are 0.1 m"
         self.head = 0.035 * radius

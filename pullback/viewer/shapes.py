@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 
 from pullback.description.compile import WORLD
+from pullback.description.tree import Shape
+from pullback.description.visuals import read_visuals
 from pullback.rigid.convex.hulls import Hull
 from pullback.rigid.items import CollisionShape, Placed, rotation_matrix, shape_of_link
 from pullback.rigid.values import Value
@@ -21,7 +24,7 @@ SHARP = 0.6
 """Angle [rad] between two faces from which on the edge between them is drawn sharp."""
 CELLS = 40
 """Cells along the longest side of a field."""
-MANY_FACES = 20_000
+MANY_FACES = 10_000
 """A mesh file with more is drawn by its convex hull, to keep replays small."""
 
 
@@ -44,13 +47,26 @@ def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
     """Return the triangles of all links and static shapes that have some; planes are left out."""
     drawn = []
     for item in items:
+        file = item.robot.model.tree.file if item.robot else None
+        visuals = read_visuals(file) if file else {}
         for link in range(len(item.robot.model.links)) if item.robot else [WORLD]:
-            meshes = [mesh for shape in _shapes_of(item, link) if (mesh := shape_mesh(shape, world)) is not None]
+            shapes = _visuals_of(item, link, visuals) or _shapes_of(item, link)
+            meshes = [mesh for shape in shapes if (mesh := shape_mesh(shape, world)) is not None]
             if item.robot is not None:
                 meshes += _sticks(item.robot, link, meshes)
             if meshes:
                 drawn.append(LinkMesh(item, link, join(meshes)))
     return drawn
+
+
+def _visuals_of(item: Placed, link: int, visuals: dict[str, list[Shape]]) -> list[CollisionShape]:
+    """Return what a link is drawn by according to its file; nothing if one of its meshes cannot be read."""
+    if item.robot is None:
+        return []
+    found = visuals.get(item.robot.model.links[link].name, [])
+    shapes = [shape_of_link(item.name, shape, item.robot, link) for shape in found]
+    drawable = all(shape.kind != "mesh" or _mesh_of(shape.source, tuple(shape.scale)) is not None for shape in shapes)
+    return shapes if drawable else []
 
 
 def _shapes_of(item: Placed, link: int) -> list[CollisionShape]:
@@ -93,20 +109,32 @@ def _own_mesh(shape: CollisionShape, size: np.ndarray) -> Mesh | None:
         capsule.apply_translation(-capsule.bounds.mean(0))
         return _shaded(capsule)
     if shape.kind == "mesh":
-        mesh = _mesh_of(shape.source, shape.scale)
+        mesh = _mesh_of(shape.source, tuple(shape.scale))
         return mesh and Mesh(float(size[0]) * mesh.vertices, mesh.faces)
     return field_mesh(shape.source) if isinstance(shape.source, Program) else None
 
 
-def _mesh_of(source: Path | Hull | Program | None, scale: Sequence[float]) -> Mesh | None:
+def _mesh_of(source: Path | Hull | Program | None, scale: tuple[float, ...]) -> Mesh | None:
+    """Return the triangles of a hull or of a mesh file."""
     import trimesh
 
     if isinstance(source, Hull):
         fans = [(loop[0], loop[i], loop[i + 1]) for loop in source.loops for i in range(1, len(loop) - 1)]
         return _shaded(trimesh.Trimesh(source.vertices, np.array(fans), process=False))
-    if not isinstance(source, Path) or not source.is_file():
+    return _mesh_of_file(source, scale) if isinstance(source, Path) and source.is_file() else None
+
+
+@lru_cache(64)
+def _mesh_of_file(source: Path, scale: tuple[float, ...]) -> Mesh | None:
+    """Return the triangles of a mesh file; None where it cannot be read."""
+    import trimesh
+
+    try:
+        mesh: Any = trimesh.load(source, force="mesh")
+    except (ImportError, ValueError, NotImplementedError):
         return None
-    mesh: Any = trimesh.load(source, force="mesh")
+    if not len(mesh.faces):
+        return None
     if len(mesh.faces) > MANY_FACES:
         mesh = mesh.convex_hull
     mesh.apply_scale(np.broadcast_to(scale, 3))
@@ -134,16 +162,15 @@ def _sticks(robot: RobotModel, link: int, meshes: Sequence[Mesh]) -> list[Mesh]:
 
     name = robot.model.links[link].name
     ends = [joint.origin.translation for joint in robot.model.tree.joints if joint.parent == name]
-    vertices = np.concatenate([np.zeros((1, 3)), *(mesh.vertices for mesh in meshes)])
-    low, high = vertices.min(0), vertices.max(0)
-    room = 0.1 * np.linalg.norm(high - low) + 1e-3
+    points = np.concatenate([np.zeros((0, 3)), *(mesh.vertices for mesh in meshes)])
+    low, high = points.min(0, initial=np.inf), points.max(0, initial=-np.inf)
+    room = 0.1 * np.linalg.norm(high - low) if meshes else 0.0
+    create: Any = trimesh.creation
     sticks: list[Mesh] = []
     for end in ends:
-        length = float(np.linalg.norm(end))
-        if ((end > low - room) & (end < high + room)).all():
-            continue
-        create: Any = trimesh.creation
-        sticks.append(_shaded(create.cylinder(radius=0.03 * length, segment=[np.zeros(3), end], sections=16)))
+        both, length = np.stack([np.zeros(3), end]), float(np.linalg.norm(end))
+        if length > 1e-6 and not ((both > low - room) & (both < high + room)).all():
+            sticks.append(_shaded(create.cylinder(radius=0.03 * length, segment=both, sections=16)))
     return sticks
 
 
