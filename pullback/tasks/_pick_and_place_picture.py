@@ -10,6 +10,7 @@ import torch
 
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
+from pullback.tasks._curves import draw_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +25,15 @@ def draw(placed: Placed, sim: Sim, scenes: Scenes, path: Path) -> Path:
     """Draw the first scene from the front, all from above, what presses on the block, and the losses."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14.0, 8.0), layout="constrained")
-    axes = figure.subplots(2, 2)
-    draw_side(axes[0, 0], placed, sim)
-    draw_top(axes[0, 1], placed, scenes)
-    draw_grip(axes[1, 0], placed, sim)
-    draw_losses(axes[1, 1], placed)
-    for axis in axes.flat:
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3)
+    figure = Figure(figsize=(15.0, 8.0), layout="constrained")
+    axes = figure.subplot_mosaic([["top", "top", "side"], ["grip", "iterations", "seconds"]])
+    draw_side(axes["side"], placed, sim)
+    draw_top(axes["top"], placed, scenes)
+    draw_grip(axes["grip"], placed, sim)
+    for name in ("side", "top", "grip"):
+        axes[name].legend(fontsize=8)
+        axes[name].grid(alpha=0.3)
+    draw_curves(axes["iterations"], axes["seconds"], placed.curves, "lowest loss")
     figure.savefig(path, dpi=110)
     return path
 
@@ -84,14 +85,3 @@ def draw_grip(axis: Axes, placed: Placed, sim: Sim) -> None:
     for (name, values), style in zip(forces.items(), ("-", "--", "-")):
         axis.plot(times, values, style, linewidth=1.0, label=name)
     axis.set(title="what presses on the block of scene 0", xlabel="time [s]", ylabel="normal force [N]")
-
-
-def draw_losses(axis: Axes, placed: Placed) -> None:
-    """Draw the losses of all scenes by motions simulated for each, and of CMA-ES on the first."""
-    losses = placed.found.losses.numpy()
-    for k in range(losses.shape[1]):
-        axis.loglog(np.arange(1, len(losses) + 1), losses[:, k], linewidth=1.0, label=f"gradient, scene {k}")
-    if placed.evolution is not None:
-        count = placed.evolution.evaluations.numpy()
-        axis.loglog(count, placed.evolution.curve.numpy(), color="gray", label="CMA-ES, scene 0, best so far")
-    axis.set(title="the search", xlabel="motions simulated for a scene", ylabel="loss")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from pullback.control.costs import ControlCost, Cost, FramePose, StateCost
+from pullback.control import ControlCost, Cost, FramePose, StateCost
 from pullback.core.errors import PullbackError
 from pullback.description.assets.pendulum import LENGTH
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere

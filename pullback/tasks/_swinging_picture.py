@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pullback.tasks._curves import draw_curves
 from pullback.tasks._swinging import ROBOT, System, times
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ def draw(found: SwingUp, path: Path) -> Path:
     """Draw the first swing and its controls, and of all of them the energy and the search; return the file."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14.0, 8.0), layout="constrained")
-    axes = figure.subplots(2, 2)
-    draw_motion(axes[0, 0], found.system, found.swings[0])
-    draw_controls(axes[0, 1], found)
-    draw_energy(axes[1, 0], found)
-    draw_search(axes[1, 1], found)
+    figure = Figure(figsize=(15.0, 8.0), layout="constrained")
+    axes = figure.subplot_mosaic([["motion", "controls", "energy"], ["motion", "iterations", "seconds"]])
+    draw_motion(axes["motion"], found.system, found.swings[0])
+    draw_controls(axes["controls"], found)
+    draw_energy(axes["energy"], found)
+    draw_curves(axes["iterations"], axes["seconds"], found.curves, "lowest cost")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
@@ -84,23 +85,3 @@ def draw_energy(axis: Axes, found: SwingUp) -> None:
     axis.set(title="where the energy came from", xlabel="time [s]", ylabel="energy [J]")
     axis.legend(fontsize=8)
     axis.grid(alpha=0.3)
-
-
-def draw_search(axis: Axes, found: SwingUp) -> None:
-    """Draw the lowest cost by wall-clock."""
-    for swing, color in zip(found.swings, COLORS):
-        seconds, costs = np.array(swing.curve).T
-        axis.loglog(
-            seconds,
-            np.minimum.accumulate(costs),
-            color=color,
-            label=f"iLQR, {times(swing.substeps)}, {swing.iterations} iterations",
-        )
-    if found.evolution is not None:
-        lowest = np.minimum.accumulate(found.evolution.losses.nan_to_num(nan=np.inf).amin(1).numpy())
-        seconds = np.asarray(found.evolution.seconds)
-        label = f"CMA-ES, {times(found.swings[0].substeps)}, {len(seconds)} generations"
-        axis.loglog(seconds, lowest, color="gray", label=label)
-    axis.set(title="the search", xlabel="wall-clock [s]", ylabel="lowest cost")
-    axis.legend(fontsize=8)
-    axis.grid(alpha=0.3, which="both")

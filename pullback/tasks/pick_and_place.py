@@ -30,6 +30,7 @@ from pullback.rigid.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
+from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
 from pullback.tasks._device import find_device
 
 Tensor = torch.Tensor
@@ -130,6 +131,16 @@ class Placed:
     evolution: Found | None = None
     files: list[Path] = field(default_factory=list)
 
+    @property
+    def curves(self) -> list[Curve]:
+        """The lowest loss by iteration and wall-clock: of each scene by gradient, of the first by CMA-ES."""
+        seconds, losses = self.found.seconds.numpy(), self.found.losses.numpy()
+        shown = min(losses.shape[1], 4)
+        found = [Curve.of(f"gradient, scene {k}", seconds, losses[:, k]) for k in range(shown)]
+        if self.evolution is not None:
+            found.insert(1, evolution_curve(self.evolution, "CMA-ES, scene 0"))
+        return found
+
 
 def run(options: Options) -> Placed:
     """Learn the targets, judge where the blocks end, print, draw."""
@@ -147,7 +158,7 @@ def run(options: Options) -> Placed:
     )  # fmt: skip
     motion, controls = task.watch(found.each)
     placed = Placed(found.each, motion, controls, before, task.judge(motion, controls), found)
-    if options.generations:
+    if options.generations and has_cma(console):
         placed.evolution = evolve(sim, scenes, first, options, console)
     report(placed, scenes, console)
     save(placed, sim, scenes, options, console)
@@ -352,13 +363,7 @@ def report(placed: Placed, scenes: Scenes, console: Console) -> None:
             f"{1e3 * speed:.1f} mm/s", f"{100 * lifted:.1f} cm", "ok" if placed.after.placed[k] else "missed",
         )  # fmt: skip
     console.print(table)
-    if placed.evolution is not None:
-        ours, theirs = placed.found, placed.evolution
-        console.print(
-            f"scene 0 by gradient: loss {ours.losses[:, 0].nan_to_num(nan=torch.inf).min().item():.4f} after "
-            f"{len(ours.losses)} motions ({ours.seconds[-1].item():.0f} s for all scenes); by CMA-ES: "
-            f"{theirs.loss:.4f} after {int(theirs.evaluations[-1])} motions ({theirs.seconds[-1].item():.0f} s)"
-        )
+    print_curves(placed.curves, console, "lowest loss (an iteration of CMA-ES is a population)")
 
 
 def save(placed: Placed, sim: Sim, scenes: Scenes, options: Options, console: Console) -> None:

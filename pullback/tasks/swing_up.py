@@ -27,6 +27,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
 from pullback.tasks._device import find_device
 from pullback.tasks._swinging import POLE, Audit, System, audit, cart_pole, pendulum, times
 from pullback.tasks._swinging_picture import draw
@@ -112,6 +113,14 @@ class SwingUp:
     drive: Drive | None = None
     files: list[Path] = field(default_factory=list)
 
+    @property
+    def curves(self) -> list[Curve]:
+        """The lowest cost of each search, by iteration and wall-clock."""
+        found = [Curve.of(f"iLQR, {times(swing.substeps)}", *zip(*swing.curve)) for swing in self.swings]
+        if self.evolution is not None:
+            found.append(evolution_curve(self.evolution, f"CMA-ES, {times(self.swings[0].substeps)}"))
+        return found
+
 
 def run(options: Options) -> SwingUp:
     """Solve, audit, compare, print, draw."""
@@ -124,10 +133,10 @@ def run(options: Options) -> SwingUp:
             sim = system.compile(substeps, device)
             found.swings.append(solve(system, sim, options.starts, options.iterations, options.seed))
     report(found, console)
-    if options.generations:
+    if options.generations and has_cma(console):
         sim = system.compile(options.substeps[0], device)
         found.evolution = evolve(system, sim, found.swings[0].first, options.generations, options.seed, console)
-        report_evolution(found, console)
+    print_curves(found.curves, console, "lowest cost")
     if options.system == "cart-pole" and options.mpc:
         found.drive = drive(device)
         report_drive(found.drive, console)
@@ -169,8 +178,8 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
                 problem, controls, iterations=budget, regularization=damping, tolerance=TOLERANCE, gains=False
             )  # fmt: skip
             controls, done = result.controls, done + result.iterations
-            damping = float(result.table[-1].regularization.median().clamp(LEAST, 1.0))
-            lowest = [row.cost.min().item() for row in result.table.rows]
+            damping = float(np.clip(np.median(result.table[-1].regularization), LEAST, 1.0))
+            lowest = [float(np.nanmin(row.cost)) for row in result.table.rows]
             curve += [(before + seconds, cost) for seconds, cost in zip(result.table.seconds, lowest)]
             enough = int((result.cost <= system.close).sum()) >= max(1, starts // 4)
             if enough or done >= iterations or bool(result.converged.all()) or stop:
@@ -277,18 +286,6 @@ def report(found: SwingUp, console: Console) -> None:
                 f"{times(swing.substeps)}: it ends {100 * x:.2f} cm from the middle, {np.degrees(angle):.2f} degrees "
                 f"from upright, at {v:.3f} m/s and {spin:.3f} rad/s"
             )
-
-
-def report_evolution(found: SwingUp, console: Console) -> None:
-    """Print what CMA-ES reached, by iterations and by time."""
-    assert found.evolution is not None
-    swing, evolution = found.swings[0], found.evolution
-    console.print(
-        f"iLQR, {times(swing.substeps)}: cost {swing.cost:.3g} after {swing.iterations} iterations and "
-        f"{swing.seconds:.1f} s; CMA-ES: cost {float(evolution.loss):.3g} after "
-        f"{len(evolution.seconds)} generations, {int(evolution.evaluations[-1]):,} motions and "
-        f"{float(evolution.seconds[-1]):.1f} s"
-    )
 
 
 def report_drive(drive: Drive, console: Console) -> None:
