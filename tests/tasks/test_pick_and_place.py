@@ -1,0 +1,85 @@
+"""The task pick-and-place: the gradient through the grasp turns a miss into a block that stands where it should."""
+
+import numpy as np
+import pytest
+import torch
+
+import pullback as pb
+from pullback.tasks.pick_and_place import (
+    DT,
+    FINGERS,
+    MOMENTS,
+    Options,
+    Task,
+    build,
+    draw_scenes,
+    gripper,
+    interpolation,
+    run,
+)
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return build().compile(dt=DT, dtype=torch.float64, damping="implicit")
+
+
+def test_a_slow_arm_places_by_inverse_kinematics_alone_and_a_fast_one_misses(sim):
+    scenes = draw_scenes(2, 0, "cpu")
+    slow, fast = Task(sim, scenes, 3.5), Task(sim, scenes, 1.75)
+    assert slow.judge(*slow.watch(slow.first_knots())).placed.all()
+    missed = fast.judge(*fast.watch(fast.first_knots()))
+    assert not missed.placed.any()
+    assert missed.distance.min() > 0.1
+    assert missed.lifted.max() < 0.05
+
+
+def test_the_fingers_carry_the_block_by_friction(sim):
+    task = Task(sim, draw_scenes(1, 0, "cpu"), 3.5)
+    motion, controls = task.watch(task.first_knots())
+    # half way, above the table
+    t = round(0.55 * task.steps)
+    contacts = sim.contacts(motion[t], controls[t])[0]
+    touching = {
+        shape.split("/")[1] for c in contacts if "block" in c.shapes and abs(c.force[2]) for shape in c.shapes[:1]
+    }
+    assert touching == set(FINGERS)
+    upward = sum(-c.force[2] for c in contacts if "block" in c.shapes)
+    assert upward == pytest.approx(0.1 * 9.81, abs=0.7)
+    assert motion.q[t, 0, 11] > 0.1
+
+
+def test_learning_moves_the_block_to_its_goal(tmp_path, capsys):
+    found = run(Options(scenes=1, epochs=10, generations=0, out=tmp_path))
+    assert not found.before.placed.any()
+    assert found.found.losses.nan_to_num(nan=torch.inf).min() < 0.02 * found.found.losses[0, 0]
+    assert found.after.lifted.item() > 0.08
+    assert found.after.distance.item() < 0.02
+    assert found.after.angle.item() < 10.0
+    assert found.after.width.item() > 0.035
+    assert "blocks placed after 10 epochs" in capsys.readouterr().out
+    saved = np.load(tmp_path / "pick_and_place.npz")
+    assert saved["u"].shape[1] == 9
+    assert len(saved["q"]) == len(saved["u"]) + 1
+    assert (tmp_path / "pick_and_place.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_targets_pass_through_the_knots():
+    between = interpolation(1000, MOMENTS)
+    torch.testing.assert_close(between.sum(1), torch.ones(1000, dtype=torch.float64))
+    values = torch.arange(len(MOMENTS), dtype=torch.float64)
+    for knot, moment in enumerate(MOMENTS[:-1]):
+        assert (between @ values)[round(1000 * moment)].item() == pytest.approx(knot, abs=1e-6)
+
+
+def test_both_fingers_move_and_touch_with_their_tips():
+    robot = gripper()
+    assert robot.nv == 9
+    shapes = {link.name: len(link.shapes) for link in robot.model.links}
+    assert [shapes[name] for name in FINGERS] == [1, 1]
+
+
+@pytest.mark.parametrize(("name", "value"), [("scenes", 0), ("epochs", 0), ("duration", 0.1), ("generations", -1)])
+def test_what_cannot_be_placed_is_refused(name, value):
+    with pytest.raises(pb.PullbackError, match=rf"{name} is {value}; give at least"):
+        run(Options(**{name: value}))
