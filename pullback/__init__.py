@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core import collector
 
 if TYPE_CHECKING:
-    from pullback import control, thermal
+    from pullback import control, thermal, viewer
 
 with collector.paused():
     from pullback import sdf
@@ -79,11 +79,12 @@ __all__ = [
     "sdf",
     "sine_motion",
     "thermal",
+    "viewer",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Read `pullback.control` and `pullback.thermal` when they are first used: robots do without them."""
-    if name in ("control", "thermal"):
+    """Read `pullback.control`, `pullback.thermal` and `pullback.viewer` when they are first used: robots do without them."""
+    if name in ("control", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")
