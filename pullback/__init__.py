@@ -84,7 +84,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Read `pullback.control`, `pullback.thermal` and `pullback.viewer` when they are first used: robots do without them."""
+    """Read `pullback.control`, `thermal` and `viewer` when they are first used: robots do without them."""
     if name in ("control", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")

@@ -1,5 +1,6 @@
-"""Control by gradients: what to do so that a simulated world does what is wanted."""
+"""Gradients at work: what to do so that a simulated world does what is wanted."""
 
+from pullback.control import diagnostics
 from pullback.control.constraints import Constraint, joint_limits
 from pullback.control.costs import ControlCost, Cost, FramePose, StateCost
 from pullback.control.ilqr import ilqr
@@ -7,6 +8,8 @@ from pullback.control.mpc import Drive, mpc
 from pullback.control.problem import Problem
 from pullback.control.report import Result
 from pullback.control.riccati import Policy, Quadratic, backward_pass
+from pullback.control.search import Found
+from pullback.control.shooting import minimize, random_starts, train
 from pullback.control.torch_costs import Function, Residual
 
 __all__ = [
@@ -14,6 +17,7 @@ __all__ = [
     "ControlCost",
     "Cost",
     "Drive",
+    "Found",
     "FramePose",
     "Function",
     "Policy",
@@ -23,7 +27,11 @@ __all__ = [
     "Result",
     "StateCost",
     "backward_pass",
+    "diagnostics",
     "ilqr",
     "joint_limits",
+    "minimize",
     "mpc",
+    "random_starts",
+    "train",
 ]
