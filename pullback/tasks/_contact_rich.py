@@ -1,0 +1,298 @@
+"""What tasks share that are solved through contact by iLQR: many starts as one batch, judged, compared and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from pullback.control.ilqr import ilqr
+from pullback.control.problem import Problem
+from pullback.control.report import Result
+from pullback.control.search import Found
+from pullback.control.shooting import minimize
+from pullback.core.errors import PullbackError
+from pullback.description.assets.rows import joint, link, sphere
+from pullback.description.tree import Limits, Tree, Vector
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import State, Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Tensor = torch.Tensor
+
+HOLD = 0.5
+"""For how long [s] the end is watched: what counts is where things are after it."""
+TOLERANCE = 1e-4
+"""iLQR ends when a step promises to lower the cost by less than this share."""
+STEPS_PER_KNOT = 10
+"""CMA-ES searches for what is added to the first guess at knots this many steps apart."""
+
+
+@dataclass
+class Options:
+    """How to solve a task from many starts."""
+
+    starts: int = 20
+    """Random starts, solved side by side as one batch."""
+    iterations: int = 100
+    """Iterations of iLQR, at most."""
+    generations: int = 60
+    """Generations of CMA-ES on the first start, to compare with; 0: none."""
+    seed: int = 0
+    """Seed of the random starts."""
+    out: Path = Path("out")
+    """Folder for the motion, the picture and the replay."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class Scene:
+    """A task in the form that all of them are solved in."""
+
+    name: str
+    sim: Sim
+    start: State
+    guess: Tensor
+    """First controls (T, B, nu)."""
+    pose: Callable[[State, Tensor], Problem]
+    """The problem of starts and their first controls."""
+    judge: Callable[[State], tuple[Tensor, dict[str, Tensor]]]
+    """Which worlds ended well (B,), and their errors (B,) by what they are called."""
+    draw: Callable[[Axes, Axes, Solved], None]
+    """Draws a film and how all starts went."""
+    afterwards: Literal["stop", "hold"] = "stop"
+    """Controls after the horizon: zero, or the last ones."""
+    regularization: float = 1e-3
+    spread: float = 0.1
+    """The standard deviation CMA-ES starts with, in the unit of the controls."""
+
+
+@dataclass
+class Solved:
+    """What was found: motions with a while of watching after them, their success, and the costs on the way."""
+
+    motion: Trajectory
+    controls: Tensor
+    steps: int
+    """Steps of the plan; the motion goes on after it."""
+    success: Tensor
+    errors: dict[str, Tensor]
+    guess_success: Tensor
+    costs: Tensor
+    """(iterations + 1, B), the first of the guess."""
+    seconds: Tensor
+    """Wall-clock time (iterations + 1,) of the whole batch."""
+    accepted: Tensor
+    """Iterations (B,) whose step was taken."""
+    reason: list[str]
+    alone: tuple[Tensor, Tensor] | None = None
+    """Seconds and costs of iLQR on the first start alone."""
+    baseline: Found | None = None
+    """What CMA-ES finds for the first start."""
+    picture: Path | None = None
+
+    @property
+    def successes(self) -> int:
+        """How many starts end well."""
+        return int(self.success.sum())
+
+
+def pusher(name: str, radius: float, mass: float, axes: dict[str, Vector], effort: float) -> Tree:
+    """Return a ball on two rails that are at right angles; half its mass is on each."""
+    inertia = (1e-4, 1e-4, 1e-4)
+    (first, second), limits = axes, Limits(-2.0, 2.0, velocity=10.0, effort=effort)
+    links = [
+        link("rail"),
+        link("slider", 0.5 * mass, (0, 0, 0), inertia),
+        link("tip", 0.5 * mass, (0, 0, 0), inertia, sphere(radius)),
+    ]
+    joints = [
+        joint(first, "prismatic", "rail", "slider", axis=axes[first], limits=limits),
+        joint(second, "prismatic", "slider", "tip", axis=axes[second], limits=limits),
+    ]
+    return Tree(name, links, joints, source=name)
+
+
+def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
+    """Return the way from start to end in `steps` points (steps, ...), gently at both ends; the start is left out."""
+    s = torch.linspace(0.0, 1.0, steps + 1, dtype=end.dtype, device=end.device)[1:]
+    s = (s * s * (3.0 - 2.0 * s)).reshape(-1, *[1] * end.ndim)
+    return start + (end - start) * s
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot be solved."""
+    for name, least in (("starts", 1), ("iterations", 1), ("generations", 0)):
+        if getattr(options, name) < least:
+            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+
+
+def solve(scene: Scene, options: Options) -> Solved:
+    """Solve all starts as one batch, judge them, compare with CMA-ES, and save motion, picture and replay."""
+    console = Console()
+    print(f"{scene.name}: {scene.sim}")
+    found = optimize(scene, options.iterations)
+    if options.generations:
+        compare(scene, found, options, console)
+    report(scene, found, options, console)
+    save(scene, found, options, console)
+    return found
+
+
+def optimize(scene: Scene, iterations: int, *, verbose: bool = True) -> Solved:
+    """Run iLQR on all starts, then simulate the controls once more and look at where things end."""
+    guessed, _ = scene.judge(watch(scene, scene.guess)[0][-1])
+    result, costs, seconds = run_ilqr(scene, scene.start, scene.guess, iterations, verbose=verbose)
+    motion, controls = watch(scene, result.controls)
+    success, errors = scene.judge(motion[-1])
+    accepted = torch.stack([row.step > 0.0 for row in result.table.rows]).sum(0)
+    return Solved(
+        motion, controls, len(scene.guess), success, errors, guessed, costs, seconds, accepted, result.reason
+    )
+
+
+def run_ilqr(
+    scene: Scene, start: State, guess: Tensor, iterations: int, *, verbose: bool = False
+) -> tuple[Result, Tensor, Tensor]:
+    """Return what iLQR finds, the costs (iterations + 1, B) from the guess on, and the seconds (iterations + 1,)."""
+    problem = scene.pose(start, guess)
+    result = ilqr(
+        problem,
+        guess,
+        iterations=iterations,
+        tolerance=TOLERANCE,
+        regularization=scene.regularization,
+        gains=False,
+        verbose=verbose,
+    )
+    with torch.no_grad():
+        first = problem.cost(scene.sim.rollout(start, guess), guess)
+    costs = torch.stack([first, *[row.cost for row in result.table.rows]])
+    return result, costs.cpu(), torch.tensor([0.0, *result.table.seconds])
+
+
+@torch.no_grad()
+def watch(scene: Scene, controls: Tensor) -> tuple[Trajectory, Tensor]:
+    """Simulate controls (T, B, nu) in the plain world, and what comes after them; return the motion and all controls."""
+    last = controls[-1:] if scene.afterwards == "hold" else torch.zeros_like(controls[-1:])
+    controls = torch.cat([controls, last.expand(round(HOLD / scene.sim.dt), -1, -1)])
+    return scene.sim.rollout(scene.start, controls, check=True), controls
+
+
+# -- CMA-ES --------------------------------------------------------------------------------------------------------
+
+
+def compare(scene: Scene, found: Solved, options: Options, console: Console) -> None:
+    """Let iLQR and CMA-ES each solve the first start alone, from the same guess and by the same cost."""
+    start = State(scene.start.q[:1], scene.start.qd[:1])
+    guess = scene.guess[:, :1]
+    _, costs, seconds = run_ilqr(scene, start, guess, options.iterations)
+    found.alone = seconds, costs[:, 0]
+    problem, steps = scene.pose(start, guess), len(guess)
+    knots = 1 + steps // STEPS_PER_KNOT
+    place = torch.arange(steps, dtype=guess.dtype, device=guess.device)[:, None] * ((knots - 1) / steps)
+    between = (1.0 - (place - torch.arange(knots, device=guess.device)).abs()).clamp(min=0.0)
+
+    @torch.no_grad()
+    def objective(candidates: Tensor) -> Tensor:
+        controls = guess + torch.einsum("tk,pkj->tpj", between, candidates)
+        controls = controls.clamp(problem.lower, problem.upper)
+        motion = scene.sim.rollout(start, controls)
+        # each candidate is a try of the one problem
+        tries = [x.transpose(0, 1)[:, :, None] for x in (motion.q, motion.qd, controls)]
+        return problem.cost(Trajectory(tries[0], tries[1], motion.status, motion.steps), tries[2])[:, 0]
+
+    found.baseline = minimize(
+        objective,
+        guess.new_zeros(1, knots, scene.sim.nu),
+        method="cma",
+        iterations=options.generations,
+        spread=scene.spread,
+        seed=options.seed,
+        console=console,
+        label="CMA-ES, first start",
+    )
+
+
+# -- what is told --------------------------------------------------------------------------------------------------
+
+
+def report(scene: Scene, found: Solved, options: Options, console: Console) -> None:
+    """Print how each start ended, and both methods by iteration and by wall-clock."""
+    table = Table(title=f"{scene.name}: {found.successes} of {len(found.success)} starts end well")
+    for header in ("start", "iterations", "cost at first", "cost", *found.errors, "ends well"):
+        table.add_column(header, justify="right")
+    for k, good in enumerate(found.success.tolist()):
+        errors = [f"{values[k].item():.2f}" for values in found.errors.values()]
+        costs = [f"{found.costs[0, k].item():.3g}", f"{found.costs[-1, k].item():.3g}"]
+        table.add_row(str(k), str(int(found.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
+    console.print(table)
+    console.print(
+        f"{len(found.costs) - 1} iterations in {found.seconds[-1].item():.1f} s for all starts; "
+        f"of the first guesses {int(found.guess_success.sum())} end well"
+    )
+    if found.alone is None or found.baseline is None:
+        return
+    seconds, costs = found.alone
+    table = Table(title="the first start alone, from the same guess")
+    for header in ("", "iterations", "rollouts", "seconds", "cost"):
+        table.add_column(header, justify="left" if not header else "right")
+    table.add_row("iLQR", str(len(costs) - 1), "", f"{seconds[-1].item():.1f}", f"{costs[-1].item():.4g}")
+    other = found.baseline
+    numbers = str(len(other.curve)), str(int(other.evaluations[-1])), f"{float(other.seconds[-1]):.1f}"
+    table.add_row("CMA-ES", *numbers, f"{other.loss:.4g}")
+    console.print(table)
+
+
+def save(scene: Scene, found: Solved, options: Options, console: Console) -> None:
+    """Write the motions, the picture and a replay of the first start that ends well."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = scene.name.replace("-", "_")
+    motion = options.out / f"{stem}.npz"
+    arrays = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls, "success": found.success}
+    np.savez_compressed(motion, dt=scene.sim.dt, costs=found.costs, **{k: x.cpu().numpy() for k, x in arrays.items()})
+    found.picture = draw(scene, found, options.out / f"{stem}.png")
+    console.print(f"motions: {motion}\npicture: {found.picture}")
+    shown = int(found.success.int().argmax())
+    try:
+        from pullback.viewer import save_replay
+
+        path = options.out / f"{stem}.html"
+        title = f"{scene.name}, start {shown}"
+        console.print(f"replay: {save_replay(scene.sim, found.motion, path, controls=found.controls, world=shown, title=title)}")
+    except (ImportError, PullbackError) as error:
+        console.print(f"no replay: {error}")
+
+
+def draw(scene: Scene, found: Solved, path: Path) -> Path:
+    """Draw the task's film and how all starts went, and the costs by iteration and wall-clock; return the file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14.0, 7.5), layout="constrained")
+    axes = figure.subplot_mosaic([["film"] * 3, ["motion", "iteration", "clock"]], height_ratios=(1.0, 1.3))
+    scene.draw(axes["film"], axes["motion"], found)
+    axes["iteration"].semilogy(found.costs, color="lightgray")
+    axes["iteration"].semilogy(found.costs.median(1).values, color="tab:blue", label="iLQR, median of all starts")
+    axes["iteration"].set(title="cost by iteration", xlabel="iteration, generation", ylabel="cost")
+    if found.alone is not None and found.baseline is not None:
+        (seconds, costs), other = found.alone, found.baseline
+        axes["iteration"].semilogy(costs, color="tab:green", label="iLQR, first start")
+        axes["iteration"].semilogy(other.curve, color="tab:red", label="CMA-ES, first start")
+        axes["clock"].semilogy(seconds, costs, color="tab:green", label="iLQR, first start")
+        axes["clock"].semilogy(other.seconds, other.curve, color="tab:red", label="CMA-ES, first start")
+    axes["clock"].semilogy(found.seconds, found.costs.median(1).values, color="tab:blue", label="iLQR, all starts: median")
+    axes["clock"].set(title="cost by wall-clock", xlabel="seconds", ylabel="cost")
+    for name in ("iteration", "clock"):
+        axes[name].legend(fontsize=8)
+        axes[name].grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    return path
