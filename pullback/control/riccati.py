@@ -6,16 +6,20 @@
     du = k + K dx                                             least of the quadratic in the box lower <= u + du <= upper
     vx = Qx + Qux^T k,  Vxx = Qxx + Qux^T K + r
 
-The regularisation r is added to the diagonals of Quu and of Vxx, the last one's too, as Crocoddyl does with both of its.
+The regularisation r is added to the diagonals of Quu and of Vxx, the last one too, as Crocoddyl does.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
+from pullback.control.riccati_kernels import RESULTS, kernels, lanes_on, make_riccati
+from pullback.core.bridge import REAL, current_stream, device_name
 from pullback.core.errors import PullbackError
+from pullback.core.launch import Launcher, Strided, shards_for
 
 Tensor = torch.Tensor
 
@@ -50,7 +54,7 @@ class Policy(NamedTuple):
     quadratic: Tensor
     """(B,)"""
     gradient: Tensor
-    """The largest |Qu| of a control that its box lets follow it (B,)."""
+    """The largest |Qu| of a control that its box lets follow it (B,); infinite where not ok."""
     ok: Tensor
     """Whether every Quu was positive definite, and all finite (B,); where not, the policy is zero."""
 
@@ -69,115 +73,60 @@ def backward_pass(
 
     `lower` and `upper`, (m,) or (T, B, m) or None, bound the controls (T, B, m).
     """
-    steps, worlds, n, m = B.shape
+    steps, problems, _, m = B.shape
     _check(A, B, gaps, cost, controls, regularization)
-    low = _bound("lower", lower, controls, -torch.inf) - controls
-    high = _bound("upper", upper, controls, torch.inf) - controls
-    unbounded = lower is None and upper is None
-    k, K = torch.zeros_like(controls), B.new_zeros(steps, worlds, m, n)
-    ok = regularization.isfinite()
-    gradient = torch.zeros_like(regularization)
-    shift = regularization[:, None, None]
-    eye_x, eye_u = torch.eye(n, dtype=B.dtype, device=B.device), torch.eye(m, dtype=B.dtype, device=B.device)
-    V, v = cost.xx[-1] + shift * eye_x, cost.x[-1]
-    for t in reversed(range(steps)):
-        v = v + _times(V, gaps[t])
-        At, Bt = A[t].mT, B[t].mT
-        Qx, Qu = cost.x[t] + _times(At, v), cost.u[t] + _times(Bt, v)
-        Qxx = cost.xx[t] + At @ V @ A[t]
-        Qux = cost.ux[t] + Bt @ V @ A[t]
-        Quu = cost.uu[t] + Bt @ V @ B[t] + shift * eye_u
-        if unbounded:
-            factor, info = torch.linalg.cholesky_ex(Quu)
-            both = -torch.cholesky_solve(torch.cat([Qu[..., None], Qux], -1), factor)
-            k[t], K[t], fine = both[..., 0], both[..., 1:], info == 0
-        else:
-            k[t], K[t], fine = box_qp(Quu, Qu, Qux, low[t], high[t])
-        held = ((low[t] >= 0.0) & (Qu > 0.0)) | ((high[t] <= 0.0) & (Qu < 0.0))
-        gradient = gradient.maximum(Qu.abs().where(~held, 0.0).amax(-1))
-        v = Qx + _times(Qux.mT, k[t])
-        V = Qxx + Qux.mT @ K[t]
-        V = 0.5 * (V + V.mT) + shift * eye_x
-        ok = ok & fine & V.isfinite().flatten(1).all(1) & v.isfinite().all(1)
-    k, K = k.where(ok[:, None], 0.0), K.where(ok[:, None, None], 0.0)
-    linear, quadratic = _expected(A, B, gaps, cost, k, K)
-    zero = torch.zeros_like(linear)
-    return Policy(k, K, linear.where(ok, zero), quadratic.where(ok, zero), gradient, ok)
+    low, high = _bound("lower", lower, controls, -torch.inf), _bound("upper", upper, controls, torch.inf)
+    n = A.shape[-1]
+    bounded = lower is not None or upper is not None
+    launcher, numbers = _launcher(steps, problems, n, m, bounded, B.dtype, B.device)
+    k, K = B.new_empty(steps, problems, m), B.new_empty(steps, problems, m, n)
+    result, on_cpu = B.new_empty(RESULTS, problems), B.is_cpu
+    shards = shards_for(problems, torch.get_num_threads()) if on_cpu else 1
+    scratch = B.new_empty(shards if on_cpu else problems, numbers + SHARD_GAP)
+    kept: list[Tensor] = []
+    read = (A, B, gaps, cost.x, cost.u, cost.xx, cost.uu, cost.ux, controls, low, high)
+    arrays = [_items(x, kept) for x in read]
+    arrays += [_columns(regularization[None], kept), _items(k, kept), _items(K, kept), _columns(result, kept)]
+    stride = (numbers + SHARD_GAP) * B.element_size()
+    arrays.append((scratch.data_ptr(), numbers, 0, 0 if on_cpu else stride, stride, False))
+    launcher(arrays, problems * lanes_on(launcher.device), shards, stream=current_stream(B.device))
+    linear, quadratic, gradient, ok = result
+    return Policy(k, K, linear, quadratic, gradient, ok > 0.0)
 
 
-def _expected(A: Tensor, B: Tensor, gaps: Tensor, cost: Quadratic, k: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the linear and quadratic parts of the change of cost along the policy's linear trajectory."""
-    dx = torch.zeros_like(gaps[0])
-    linear = quadratic = dx.new_zeros(dx.shape[0])
-    for t in range(len(k)):
-        du = k[t] + _times(K[t], dx)
-        linear = linear + _dot(cost.x[t], dx) + _dot(cost.u[t], du)
-        curved = _times(cost.uu[t], du) + 2.0 * _times(cost.ux[t], dx)
-        quadratic = quadratic + _dot(dx, _times(cost.xx[t], dx)) + _dot(du, curved)
-        dx = _times(A[t], dx) + _times(B[t], du) + gaps[t]
-    return linear + _dot(cost.x[-1], dx), quadratic + _dot(dx, _times(cost.xx[-1], dx))
+SHARD_GAP = 64
+"""Numbers between the scratch of two threads."""
 
 
-BOX_STEPS = 50
-"""Projected Newton's steps, at most."""
+@lru_cache(32)
+def _launcher(
+    steps: int, problems: int, n: int, m: int, bounded: bool, dtype: torch.dtype, device: torch.device
+) -> tuple[Launcher, int]:
+    """Return the kernel for problems of one size, and how many numbers of scratch each takes."""
+    name = device_name(device)
+    job, numbers = make_riccati(steps, problems, n, m, bounded=bounded, device=name)
+    return Launcher(kernels(REAL[dtype]), name, job), numbers
 
 
-def box_qp(Q: Tensor, q: Tensor, R: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Minimise x^T Q x / 2 + q^T x over low <= x <= high by projected Newton, for each of B problems.
-
-    Return x (B, m), its slope -Q^-1 R (B, m, n) over the free part of x, and whether that part of Q is positive
-    definite. Each step solves for the variables that are free, those not pressed against a bound, and is halved, and
-    clamped to the box, until the quadratic falls enough.
-    """
-    x = torch.zeros_like(q).maximum(low).minimum(high)
-    eye = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
-    ok = torch.ones(len(q), dtype=torch.bool, device=q.device)
-    done = ~ok
-    before = torch.zeros_like(q, dtype=torch.bool)
-    factor = eye.expand_as(Q)
-    for step in range(BOX_STEPS + 1):
-        g = q + _times(Q, x)
-        held = ((x <= low) & (g > 0.0)) | ((x >= high) & (g < 0.0)) | (low >= high)
-        if step > 0:
-            done = done | (solved & (held == before).all(1))
-        if bool(done.all()) or step == BOX_STEPS:
-            break
-        before = torch.where(done[:, None], before, held)
-        free = ~before
-        both = free[:, :, None] & free[:, None, :]
-        new, info = torch.linalg.cholesky_ex(torch.where(both, Q, eye))
-        factor = torch.where(done[:, None, None], factor, new)
-        ok = ok & (done | (info == 0))
-        done = done | ~ok
-        d = -torch.cholesky_solve(torch.where(free, g, 0.0)[..., None], factor)[..., 0]
-        best, solved = x, ~ok
-        length, open_ = 1.0, ~done
-        for _ in range(BOX_HALVINGS):
-            tried = (x + length * d).maximum(low).minimum(high)
-            move = tried - x
-            falls = _dot(g, move) + 0.5 * _dot(move, _times(Q, move)) <= 0.1 * _dot(g, move)
-            best = torch.where((open_ & falls)[:, None], tried, best)
-            solved = solved | (open_ & falls & (tried == x + d).all(1))
-            open_ = open_ & ~falls
-            if not bool(open_.any()):
-                break
-            length *= 0.5
-        done = done | open_
-        x = best
-    slope = -torch.cholesky_solve(torch.where(before[..., None], 0.0, R), factor)
-    return x, slope, ok
+def _items(x: Tensor, kept: list[Tensor]) -> Strided:
+    """Return (T, B, ...) as the kernel sees it: items T B apart by one stride, rows by another."""
+    step, item = x.stride()[:2]
+    if x.shape[1] == 1:
+        item = step
+    elif step != item * x.shape[1] and len(x) > 1:
+        x, item = x.contiguous(), x[0, 0].numel()
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        x, item = x.contiguous(), x[0, 0].numel()
+    kept.append(x)
+    size = x.element_size()
+    return x.data_ptr(), x.shape[2], x.stride(2) * size, item * size, 0, False
 
 
-BOX_HALVINGS = 20
-"""How often a step of projected Newton's is halved, at most."""
-
-
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix @ vector[..., None])[..., 0]
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(-1)
+def _columns(x: Tensor, kept: list[Tensor]) -> Strided:
+    """Return (rows, B) as the kernel sees it."""
+    kept.append(x)
+    size = x.element_size()
+    return x.data_ptr(), x.shape[0], x.stride(0) * size, x.stride(1) * size, 0, False
 
 
 def _bound(name: str, bound: Tensor | None, controls: Tensor, default: float) -> Tensor:
@@ -188,7 +137,7 @@ def _bound(name: str, bound: Tensor | None, controls: Tensor, default: float) ->
         raise PullbackError(
             f"{name} is {tuple(bound.shape)}; expected {tuple(controls.shape[-1:])} or {tuple(controls.shape)}"
         )
-    return bound.expand_as(controls)
+    return bound.to(controls).expand_as(controls)
 
 
 def _check(A: Tensor, B: Tensor, gaps: Tensor, cost: Quadratic, controls: Tensor, regularization: Tensor) -> None:
@@ -206,5 +155,7 @@ def _check(A: Tensor, B: Tensor, gaps: Tensor, cost: Quadratic, controls: Tensor
         "regularization": (regularization, (worlds,)),
     }
     for name, (x, shape) in expected.items():
+        if x.dtype != B.dtype or x.device != B.device:
+            raise PullbackError(f"{name} is {x.dtype} on {x.device}, B {B.dtype} on {B.device}; give all alike")
         if x.shape != shape:
             raise PullbackError(f"{name} is {tuple(x.shape)}; with B {tuple(B.shape)} it must be {shape}")
