@@ -2,7 +2,8 @@
 
 from pullback.control import diagnostics
 from pullback.control.constraints import Constraint, joint_limits
-from pullback.control.costs import ControlCost, Cost, FramePose, StateCost
+from pullback.control.costs import ControlCost, Cost, StateCost
+from pullback.control.frame_cost import FramePose
 from pullback.control.ilqr import ilqr
 from pullback.control.mpc import Drive, mpc
 from pullback.control.problem import Problem
@@ -11,6 +12,7 @@ from pullback.control.riccati import Policy, Quadratic, backward_pass
 from pullback.control.search import Found
 from pullback.control.shooting import minimize, random_starts, train
 from pullback.control.torch_costs import Function, Residual
+from pullback.rigid.frames import LinkFrame
 
 __all__ = [
     "Constraint",
@@ -20,6 +22,7 @@ __all__ = [
     "Found",
     "FramePose",
     "Function",
+    "LinkFrame",
     "Policy",
     "Problem",
     "Quadratic",

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import torch
 
-from pullback.control.frame_residuals import screw_residual, split_residual
 from pullback.core.errors import PullbackError
-from pullback.rigid.frames import LinkFrame
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 
@@ -71,20 +69,24 @@ class Place(NamedTuple):
         return self.tensor(what, values, (1, size)).expand(*(-1,) * (torch.as_tensor(values).ndim - 1), size)
 
 
-class BoundCost(Protocol):
+class BoundCost(ABC):
     """A cost that knows its simulation."""
 
+    def renew(self) -> None:
+        """Read again what may have changed in the simulation since the last search."""
+        return
+
+    @abstractmethod
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Return what each node costs, (..., N, B)."""
-        ...
 
     def add_constant(self, into: Blocks) -> None:
         """Add the second derivatives that never change."""
-        ...
+        return
 
+    @abstractmethod
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
         """Add the first derivatives, and the second ones that change, at nodes (N, B)."""
-        ...
 
 
 class Cost(ABC):
@@ -123,7 +125,7 @@ class Sum(Cost):
     def __init__(self, terms: Sequence[tuple[Number, Cost]]) -> None:
         self.terms = list(terms)
 
-    def bind(self, place: Place, scale: Tensor) -> BoundCost:
+    def bind(self, place: Place, scale: Tensor) -> BoundSum:
         """Bind every term."""
         bound = []
         for weight, cost in self.terms:
@@ -138,11 +140,16 @@ class Sum(Cost):
         return BoundSum(bound)
 
 
-class BoundSum:
+class BoundSum(BoundCost):
     """Bound costs, added up."""
 
     def __init__(self, terms: Sequence[BoundCost]) -> None:
         self.terms = list(terms)
+
+    def renew(self) -> None:
+        """Renew the terms."""
+        for term in self.terms:
+            term.renew()
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Add up what the terms cost."""
@@ -168,7 +175,7 @@ def bind(cost: Cost | None, place: Place) -> BoundSum:
         kind = "running" if not place.is_end else "terminal"
         raise PullbackError(f"the {kind} cost is a {type(cost).__name__}; expected costs of pb.control, added up")
     one = torch.ones((), dtype=place.sim.dtype, device=place.sim.device)
-    return cast(BoundSum, Sum(_terms(cost) if cost is not None else []).bind(place, one))
+    return Sum(_terms(cost) if cost is not None else []).bind(place, one)
 
 
 # -- states and controls -------------------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ class StateCost(Cost):
         return _BoundState(sim, q, qd, weights)
 
 
-class _BoundState:
+class _BoundState(BoundCost):
     def __init__(self, sim: Sim, q: Tensor, qd: Tensor, weights: Tensor) -> None:
         self.manifold, self.nv = sim.manifold, sim.nv
         self.q, self.qd, self.weights = q, qd, weights
@@ -241,7 +248,7 @@ class ControlCost(Cost):
         return _BoundControl(scale * weights, target)
 
 
-class _BoundControl:
+class _BoundControl(BoundCost):
     def __init__(self, weights: Tensor, target: Tensor) -> None:
         self.weights, self.target = weights, target
 
@@ -257,76 +264,6 @@ class _BoundControl:
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
         assert u is not None and into.u is not None
         into.u.add_(self.weights * (u - self.target))
-
-
-# -- frames --------------------------------------------------------------------------------------------------------
-
-
-class FramePose(Cost):
-    """Half the weighted squares of how far the link `robot/link`, or a free body, is from a pose in the world.
-
-    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a moment.
-    The residual is the way from the position in world axes, then the rotation vector from the orientation in its own
-    axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one pose to the
-    other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
-    """
-
-    def __init__(
-        self,
-        link: str,
-        position: Values | None = None,
-        orientation: Values | None = None,
-        weights: Values = 1.0,
-        *,
-        residual: Literal["split", "screw"] = "split",
-    ) -> None:
-        self.link, self.position, self.orientation, self.weights = link, position, orientation, weights
-        self.residual = residual
-
-    def bind(self, place: Place, scale: Tensor) -> BoundCost:
-        """Find the link and check the pose."""
-        what = f"FramePose of {self.link!r}"
-        if self.position is None and self.orientation is None:
-            raise PullbackError(f"a {what} has neither position nor orientation; give one or both")
-        if self.residual not in ("split", "screw") or (
-            self.residual == "screw" and (self.position is None or self.orientation is None)
-        ):
-            raise PullbackError(f"a {what} has residual={self.residual!r}; 'split', or 'screw' with a whole pose")
-        frame = LinkFrame(place.sim, self.link)
-        p = None if self.position is None else place.tensor(f"the position of a {what}", self.position, 3)
-        quat = None if self.orientation is None else place.tensor(f"the orientation of a {what}", self.orientation, 4)
-        if quat is not None:
-            length = torch.linalg.vector_norm(quat, dim=-1, keepdim=True)
-            if bool((length == 0.0).any()):
-                raise PullbackError(f"the orientation of a {what} is zero, which is none; give a quaternion xyzw")
-            quat = quat / length
-        rows = 3 * ((p is not None) + (quat is not None))
-        weights = scale * place.weights(f"the weights of a {what}", self.weights, rows)
-        return _BoundFrame(frame, p, quat, weights, self.residual == "screw")
-
-
-class _BoundFrame:
-    def __init__(
-        self, frame: LinkFrame, position: Tensor | None, quat: Tensor | None, weights: Tensor, screw: bool
-    ) -> None:
-        self.frame, self.position, self.quat, self.weights = frame, position, quat, weights
-        self.residual = screw_residual if screw else split_residual
-
-    def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        r, _ = self.residual(*self.frame.pose(q), self.position, self.quat, None)
-        return 0.5 * (self.weights * r * r).sum(-1)
-
-    def add_constant(self, into: Blocks) -> None:
-        pass
-
-    def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        jacobian = self.frame.jacobian(q)
-        r, J = self.residual(*self.frame.pose(q), self.position, self.quat, jacobian)
-        assert J is not None
-        nv = J.shape[-1]
-        weighted = self.weights[..., None] * J
-        into.x[..., :nv] += _transposed_times(weighted, r)
-        into.xx[..., :nv, :nv] += J.mT @ weighted
 
 
 def _transposed_times(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ def ilqr(
 
         options = {"tolerance": tolerance, "regularization": regularization, "hessian": hessian}
         return solve_constrained(problem, controls, states, iterations=iterations, verbose=verbose, **options)
+    problem.renew()
     here = first_iterate(problem, controls, states)
     table = Table(problem.batch, verbose)
     damping = torch.full_like(here.cost, regularization)

@@ -81,6 +81,11 @@ class Problem:
         other._constant = other._constant_blocks()
         return other
 
+    def renew(self) -> None:
+        """Read again what may have changed in the simulation since the last search."""
+        self.running.renew()
+        self.terminal.renew()
+
     # -- what a motion costs -------------------------------------------------------------------------------------
 
     def cost(self, states: Trajectory, controls: Tensor) -> Tensor:

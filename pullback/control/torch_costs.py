@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from pullback.control.costs import Blocks, BoundCost, Cost, Place, Torch, Values
@@ -9,6 +11,7 @@ from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 
 Tensor = torch.Tensor
+Outer = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Function(Cost):
@@ -82,7 +85,7 @@ class _Variables:
             into.ux.add_(hessian[..., n:, :n])
 
 
-def _rows(outputs: Tensor, z: Tensor, *, create: bool = False) -> Tensor:
+def _rows(outputs: Tensor, z: Tensor) -> Tensor:
     """Return the derivatives (..., k, n) of outputs (..., k) by z (..., n), node by node, all rows at once."""
     k = outputs.shape[-1]
     if not outputs.requires_grad:
@@ -92,16 +95,13 @@ def _rows(outputs: Tensor, z: Tensor, *, create: bool = False) -> Tensor:
     return rows.movedim(0, -2)
 
 
-class _BoundFunction:
+class _BoundFunction(BoundCost):
     def __init__(self, sim: Sim, function: Torch, scale: Tensor, convex: bool) -> None:
         self.sim, self.function, self.scale, self.convex = sim, function, scale, convex
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         with torch.no_grad():
             return self.scale * self.function(q, qd, u)
-
-    def add_constant(self, into: Blocks) -> None:
-        pass
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
         with torch.enable_grad():
@@ -123,7 +123,7 @@ def _without_negative(hessian: Tensor) -> Tensor:
     return (vectors * values.clamp(min=0.0)[..., None, :]) @ vectors.mT
 
 
-class BoundResidual:
+class BoundResidual(BoundCost):
     """Half the weighted squares of a torch function's residuals."""
 
     def __init__(self, sim: Sim, function: Torch, weights: Tensor) -> None:
@@ -139,14 +139,11 @@ class BoundResidual:
         r = self.residual(q, qd, u)
         return 0.5 * (self.weights * r * r).sum(-1)
 
-    def add_constant(self, into: Blocks) -> None:
-        """Add nothing: residuals are not linear."""
-
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
         """Add Jᵀ W r and Jᵀ W J."""
         self.add_weighted(q, qd, u, into, lambda r: (self.weights * r, self.weights))
 
-    def add_weighted(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks, outer) -> None:  # noqa: ANN001
+    def add_weighted(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks, outer: Outer) -> None:
         """Add Jᵀ p and Jᵀ P J, where `outer` gives the slope p and the curvature P of the cost by the residuals."""
         with torch.enable_grad():
             x = _Variables(self.sim, q, qd, u)

@@ -26,33 +26,37 @@ def feedback_rollout(
     upper: Tensor | None,
     defects: Tensor | None,
 ) -> tuple[Trajectory, Tensor]:
-    """Do what `Sim.feedback_rollout` says, step by step."""
+    """Do what `Sim.feedback_rollout` says, in one launch."""
     steps, worlds = check_feedback(sim, controls, gains, nominal, lower, upper, defects)
-    states, applied = [state], []
-    for t in range(steps):
-        dx = difference(sim, nominal[t], states[t])
-        u = controls[t] + (gains[t] @ dx[..., None])[..., 0]
-        u = u if lower is None else u.maximum(lower if lower.ndim == 1 else lower[t])
-        u = u if upper is None else u.minimum(upper if upper.ndim == 1 else upper[t])
-        after = sim.step(states[t], u)
-        states.append(after if defects is None else retract(sim, after, defects[t]))
-        applied.append(u)
-    q, qd = torch.stack([x.q for x in states]), torch.stack([x.qd for x in states])
-    impulses = None if state.impulses is None else torch.stack([x.impulses for x in states])  # pyright: ignore
-    flags = torch.zeros(worlds, 3, dtype=sim.dtype, device=sim.device)
-    flags[:, 1] = -1.0
-    flags[~(q.isfinite().all(-1) & qd.isfinite().all(-1)).all(0), 0] = 1.0
-    return Trajectory(q, qd, Status(flags, 1), torch.arange(steps + 1), impulses), torch.stack(applied)
+    q, qd, impulses, u, parameters = sim._check_inputs(state, _flat(controls), steps)
+    inputs = (
+        q, qd, impulses, u, parameters, _flat(gains), _flat(nominal.q[:-1]), _flat(nominal.qd[:-1]),
+        _flat_bound(lower, steps), _flat_bound(upper, steps), None if defects is None else _flat(defects),
+    )  # fmt: skip
+    q, qd, impulses, applied, status = sim._programs.feedback(steps).run(inputs)
+    nq, nv, nimpulse, nu = sim._rows
+    trajectory = Trajectory(
+        sim._unfold(q, steps + 1, nq),
+        sim._unfold(qd, steps + 1, nv),
+        status=Status(status, sim.substeps),
+        steps=torch.arange(steps + 1),
+        impulses=None if impulses is None else sim._unfold(impulses, steps + 1, nimpulse),
+    )
+    if applied is None:
+        return trajectory, controls.new_empty(steps, worlds, 0)
+    return trajectory, sim._unfold(applied, steps, nu)
 
 
-def difference(sim: Sim, a: State, b: State) -> Tensor:
-    """Return the change of state that leads from a to b."""
-    return torch.cat([b.q - a.q, b.qd - a.qd], -1)
+def _flat(x: Tensor) -> Tensor:
+    """Return (T, B, ...) as (B, T n)."""
+    return x.transpose(0, 1).reshape(x.shape[1], -1)
 
 
-def retract(sim: Sim, state: State, dx: Tensor) -> State:
-    """Return the state moved by a change."""
-    return State(state.q + dx[..., : sim.nv], state.qd + dx[..., sim.nv :], state.impulses)
+def _flat_bound(bound: Tensor | None, steps: int) -> Tensor | None:
+    """Return a bound, (nu,) or (T, B, nu), as (1 or B, T nu)."""
+    if bound is None:
+        return None
+    return bound.repeat(steps)[None] if bound.ndim == 1 else _flat(bound)
 
 
 def check_feedback(
@@ -78,7 +82,11 @@ def check_feedback(
     for name, (x, shape) in expected.items():
         if x is not None and x.shape != shape:
             raise PullbackError(f"{name} is {tuple(x.shape)}; with controls {tuple(controls.shape)} expected {shape}")
+        if x is not None:
+            sim._check_type(name, x)
     for name, bound in (("lower", lower), ("upper", upper)):
         if bound is not None and bound.shape not in ((nu,), controls.shape):
             raise PullbackError(f"{name} is {tuple(bound.shape)}; expected ({nu},) or {tuple(controls.shape)}")
+        if bound is not None:
+            sim._check_type(name, bound)
     return steps, worlds

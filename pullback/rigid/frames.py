@@ -27,13 +27,11 @@ class LinkFrame:
         body = WORLD if self.end.body == WORLD else Forest(sim.world).body_of(self.end)
         rows = [sim.arrays.nbody * int(kinematics_kernels.ROWS)]
 
-        def topology(device: str) -> Any:
-            return frame_topology(sim.arrays, body, device)
-
+        self._body = body
         # a trial that went wrong shows in its cost, so nothing is checked here
         poses, jacobian = replace(POSES, checked=False), replace(JACOBIAN, checked=False)
-        self._poses = Program(poses, topology, rows=7, scratch=rows, vjp_scratch=rows)
-        self._jacobian = Program(jacobian, topology, rows=6 * sim.nv, scratch=rows, vjp_scratch=rows)
+        self._poses = Program(poses, self.topology, rows=7, scratch=rows, vjp_scratch=rows)
+        self._jacobian = Program(jacobian, self.topology, rows=6 * sim.nv, scratch=rows, vjp_scratch=rows)
 
     def pose(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Return position [m] (..., B, 3) and quaternion xyzw (..., B, 4) in the world, at coordinates (..., B, nq)."""
@@ -44,9 +42,17 @@ class LinkFrame:
         """Return (..., B, 6, nv): the linear, then the angular velocity in world axes, by qd."""
         return self._jacobian(*self._inputs(q)).view(*q.shape[:-1], 6, self.sim.nv)
 
-    def _inputs(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def topology(self, device: str) -> Any:
+        """Return the world's bodies as kernels read them, with this frame."""
+        return frame_topology(self.sim.arrays, self._body, device)
+
+    def parameters(self) -> tuple[Tensor, Tensor]:
+        """Return where joints and the frame sit, as rows (b, n)."""
         parameters = self.sim.parameters
         R, p = parameters.links(self.end.item, [self.end.link])
-        placements, frame = parameters().placements, torch.cat([R.flatten(-2), p], -1).flatten(1)
+        return parameters().placements, torch.cat([R.flatten(-2), p], -1).flatten(1)
+
+    def _inputs(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         flat = q.reshape(-1, self.sim.nq)
-        return flat, *[x if len(x) == 1 else x.repeat(len(flat) // len(x), 1) for x in (placements, frame)]
+        placements, frame = [x if len(x) == 1 else x.repeat(len(flat) // len(x), 1) for x in self.parameters()]
+        return flat, placements, frame

@@ -54,6 +54,14 @@ def linearize_operator(shapes: type) -> Operator:
     return Operator("linearize", INPUTS, partial(linearize_kernels.kernels, shapes=shapes), checked=False)
 
 
+def feedback_operator(shapes: type) -> Operator:
+    """Return the rollout under feedback of worlds whose shapes are all round, or any."""
+    from pullback.rigid import feedback_kernels
+
+    inputs = (*INPUTS, "gains", "nominal q", "nominal qd", "lower", "upper", "defects")
+    return Operator("feedback", inputs, partial(feedback_kernels.kernels, shapes=shapes), checked=False)
+
+
 LIMIT_MARGIN = 0.1
 """A joint this close [rad, m] to an end has a row in the contact problem."""
 
@@ -95,6 +103,7 @@ class WorldPrograms:
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)
         self.linearize = lru_cache(1)(self._linearize)
+        self.feedback = lru_cache(PLANS)(self._feedback)
 
     def plan(self, steps: int, schedule: Schedule) -> Plan:
         """Return what a rollout keeps and how it is walked back, in substeps."""
@@ -143,6 +152,15 @@ class WorldPrograms:
 
         scratch = [step.vjp_scratch[0], extra, 0]
         return Program(step.operator, make_job, rows=rows, scratch=scratch, vjp_scratch=scratch)
+
+    def _feedback(self, steps: int) -> Program:
+        """Return the program that writes all states, the controls applied, and status; no vjp."""
+        a = self.arrays
+        *states, status = self._state_rows(steps + 1)
+        rows = (*states, steps * a.nu, status)
+        plain = self._bind(feedback_operator(self.shapes), rows, self.plan(steps, Every(1)))
+        scratch = [*plain.scratch, 2 * a.nv]
+        return Program(plain.operator, plain._constants, rows=rows, scratch=scratch, vjp_scratch=scratch)
 
     def _momentum(self) -> Program:
         n = self.arrays.nbody

@@ -22,7 +22,7 @@ def split_residual(
         residuals.append(p - position)
         rows.append(None if jacobian is None else jacobian[..., :3, :])
     if orientation is not None:
-        turn = rotation_vector(quaternion_product(conjugate(orientation), quat))
+        turn = rotation_vector(quaternion_product(conjugate(orientation).expand_as(quat), quat))
         residuals.append(turn)
         if jacobian is not None:
             rows.append(inverse_right_jacobian(turn) @ (rotation(quat).mT @ jacobian[..., 3:, :]))
@@ -37,7 +37,7 @@ def screw_residual(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the logarithm (linear, angular) of the frame's pose as the target sees it, and its Jacobian."""
     assert position is not None and orientation is not None
-    back = conjugate(orientation)
+    back = conjugate(orientation).expand_as(quat)
     between = quaternion_product(back, quat)
     turn = rotation_vector(between)
     way = rotate(back, p - position)

@@ -1,0 +1,146 @@
+"""A whole rollout under feedback in one launch: u = controls + gains (state - nominal), clamped, then a step.
+
+Changes of state are those of pullback/rigid/manifold.py, (δ, dqd): the turn of a ball or free joint is a rotation
+vector in the body's axes, the way of a free joint is in the axes before it.
+"""
+
+from functools import cache
+from typing import Any
+
+import warp as wp
+
+from pullback.core.launch import kernel_module
+from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
+from pullback.rigid.integrate_kernels import integrate, quaternion_product
+from pullback.rigid.problem_kernels import Job
+from pullback.rigid.rollout_kernels import _ways, copy_state, keep_state
+from pullback.rigid.scene import Scene
+from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE
+from pullback.robot.topology import BALL, PRISMATIC
+from pullback.spatial.arrays import load3, load4, rows_from, store
+from pullback.spatial.vectors import rotation_from_quaternion
+
+
+@wp.func
+def turn_between(before: Any, after: Any):
+    """Return the rotation vector, at most pi long, that turns one quaternion into the other, in the first's axes."""
+    back = wp.vector(-before[0], -before[1], -before[2], before[3])
+    turn = quaternion_product(back, after) / (wp.length(before) * wp.length(after))
+    if turn[3] < turn.dtype(0.0):
+        turn = -turn
+    xyz = wp.vector(turn[0], turn[1], turn[2])
+    square = wp.dot(xyz, xyz)
+    factor = turn.dtype(1.0) + square * (turn.dtype(1.0 / 6.0) + square * turn.dtype(3.0 / 40.0))
+    if square > turn.dtype(1.0e-5):
+        sine = wp.sqrt(square)
+        factor = wp.atan2(sine, turn[3]) / sine
+    return turn.dtype(2.0) * factor * xyz
+
+
+@wp.func
+def write_difference(
+    scene: Scene, from_q: wp.array2d(dtype=Any), from_qd: wp.array2d(dtype=Any), q: wp.array2d(dtype=Any),
+    qd: wp.array2d(dtype=Any), w: int, dx: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the change of state that leads from one to another."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        kind = topology.kind[i]
+        qi = topology.q_start[i]
+        vi = topology.v_start[i]
+        if kind <= PRISMATIC:
+            dx[vi, w] = q[qi, w] - from_q[qi, w]
+        elif kind == BALL:
+            store(dx, vi, w, turn_between(load4(from_q, qi, w), load4(q, qi, w)))
+        else:
+            before = load4(from_q, qi + 3, w)
+            store(dx, vi, w, turn_between(before, load4(q, qi + 3, w)))
+            way = load3(q, qi, w) - load3(from_q, qi, w)
+            store(dx, vi + 3, w, way * rotation_from_quaternion(before))
+    for v in range(topology.nv):
+        dx[topology.nv + v, w] = qd[v, w] - from_qd[v, w]
+
+
+@wp.func
+def write_controls(
+    nu: int, n: int, controls: wp.array2d(dtype=Any), gains: wp.array2d(dtype=Any), dx: wp.array2d(dtype=Any),
+    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int, u: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write controls + gains dx within the bounds that there are."""
+    for a in range(nu):
+        value = controls[a, w]
+        for r in range(n):
+            value += gains[a * n + r, w] * dx[r, w]
+        if lower:
+            value = wp.max(value, lower[a, w])
+        if upper:
+            value = wp.min(value, upper[a, w])
+        u[a, w] = value
+
+
+@wp.func
+def move_by_defect(job: Job, defect: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Move the state in scratch by a change, if there is one."""
+    if defect:
+        nv = job.scene.topology.nv
+        integrate(job.scene, defect.dtype(1.0), defect, w, rows_from(scratch, job.scratch.q))
+        for v in range(nv):
+            scratch[job.scratch.qd + v, w] = scratch[job.scratch.qd + v, w] + defect[nv + v, w]
+
+
+@cache
+def kernels(real: type, shapes: type = AnyShapes):
+    """Return the kernel of a rollout under feedback, twice; there is no vjp."""
+    a = wp.array2d(dtype=real)
+    nan = wp.constant(real(float("nan")))
+    step_once, _ = _ways(shapes)
+
+    @wp.kernel(module=kernel_module(f"feedback{SUFFIX[shapes]}", real))
+    def forward(
+        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a, gains: a, nominal_q: a, nominal_qd: a,
+        lower: a, upper: a, defects: a, q_out: a, qd_out: a, impulses_out: a, applied: a, status: a,
+        scratch: a, dx: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        place = job.scratch
+        nq = job.scene.nq
+        nv = job.scene.topology.nv
+        nu = job.scene.nu
+        copy_state(job, q0, qd0, impulses0, 0, w, scratch)
+        keep_state(job, 0, w, scratch, q_out, qd_out, impulses_out)
+        flags = int(0)
+        first = int(-1)
+        unconverged = int(0)
+        for t in range(job.steps // job.substeps):
+            if flags & NOT_FINITE == 0:
+                write_difference(
+                    job.scene, rows_from(nominal_q, t * nq), rows_from(nominal_qd, t * nv), rows_from(scratch, place.q),
+                    rows_from(scratch, place.qd), w, dx,
+                )  # fmt: skip
+                write_controls(
+                    nu, 2 * nv, rows_from(controls, t * nu), rows_from(gains, t * nu * 2 * nv), dx,
+                    rows_from(lower, t * nu), rows_from(upper, t * nu), w, rows_from(applied, t * nu),
+                )  # fmt: skip
+            for s in range(job.substeps):
+                if flags & NOT_FINITE == 0:
+                    raised = step_once(shapes(0), job, rows_from(applied, t * nu), parameters, w, scratch)
+                    if raised & NOT_CONVERGED != 0:
+                        unconverged += 1
+                    if raised & ~NOT_CONVERGED != 0 and first < 0:
+                        first = t * job.substeps + s
+                    flags = flags | raised
+            if flags & NOT_FINITE == 0:
+                move_by_defect(job, rows_from(defects, t * 2 * nv), w, scratch)
+            else:
+                for r in range(nq):
+                    scratch[place.q + r, w] = nan
+                for r in range(nv):
+                    scratch[place.qd + r, w] = nan
+                for r in range(nu):
+                    applied[t * nu + r, w] = nan
+            keep_state(job, t + 1, w, scratch, q_out, qd_out, impulses_out)
+        status[0, w] = real(flags)
+        status[1, w] = real(first)
+        status[2, w] = real(unconverged)
+
+    return forward, forward
