@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,7 +16,6 @@ from rich.table import Table
 
 from pullback.control.ilqr import ilqr
 from pullback.control.problem import Problem
-from pullback.control.report import Result
 from pullback.control.search import Found
 from pullback.control.shooting import minimize
 from pullback.core.errors import PullbackError
@@ -22,6 +23,7 @@ from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.rigid.world import World
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +44,10 @@ class Options:
 
     starts: int = 20
     """Random starts, solved side by side as one batch."""
-    iterations: int = 100
-    """Iterations of iLQR, at most."""
+    soft_iterations: int = 40
+    """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
+    iterations: int = 40
+    """Iterations of iLQR in the plain world after that, at most."""
     generations: int = 60
     """Generations of CMA-ES on the first start, to compare with; 0: none."""
     seed: int = 0
@@ -60,11 +64,13 @@ class Scene:
 
     name: str
     sim: Sim
+    soft: Sim
+    """The same world with springs for contact."""
     start: State
     guess: Tensor
     """First controls (T, B, nu)."""
-    pose: Callable[[State, Tensor], Problem]
-    """The problem of starts and their first controls."""
+    pose: Callable[[Sim, State, Tensor], Problem]
+    """The problem of a simulation, starts and their first controls."""
     judge: Callable[[State], tuple[Tensor, dict[str, Tensor]]]
     """Which worlds ended well (B,), and their errors (B,) by what they are called."""
     draw: Callable[[Axes, Axes, Solved], None]
@@ -74,6 +80,22 @@ class Scene:
     regularization: float = 1e-3
     spread: float = 0.1
     """The standard deviation CMA-ES starts with, in the unit of the controls."""
+
+
+@dataclass
+class Search:
+    """The way of iLQR: costs (iterations + 1, B) from the guess on, and seconds (iterations + 1,) for the batch.
+
+    The first `soft` iterations are with springs for contact; the cost after them is that of the plain world again.
+    """
+
+    controls: Tensor
+    costs: Tensor
+    seconds: Tensor
+    accepted: Tensor
+    """Iterations (B,) whose step was taken."""
+    soft: int
+    reason: list[str]
 
 
 @dataclass
@@ -87,15 +109,9 @@ class Solved:
     success: Tensor
     errors: dict[str, Tensor]
     guess_success: Tensor
-    costs: Tensor
-    """(iterations + 1, B), the first of the guess."""
-    seconds: Tensor
-    """Wall-clock time (iterations + 1,) of the whole batch."""
-    accepted: Tensor
-    """Iterations (B,) whose step was taken."""
-    reason: list[str]
-    alone: tuple[Tensor, Tensor] | None = None
-    """Seconds and costs of iLQR on the first start alone."""
+    search: Search
+    alone: Search | None = None
+    """iLQR on the first start alone."""
     baseline: Found | None = None
     """What CMA-ES finds for the first start."""
     picture: Path | None = None
@@ -129,9 +145,17 @@ def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
     return start + (end - start) * s
 
 
+def soften(world: World, dt: float, device: torch.device) -> Sim:
+    """Return the simulation of a world whose contact is `Compliant`."""
+    with warnings.catch_warnings():
+        # steps that swallow bounces are as good for a first search
+        warnings.simplefilter("ignore")
+        return world.compile(dt=dt, dtype=torch.float64, device=device, damping="implicit")
+
+
 def check(options: Options) -> None:
     """Refuse what cannot be solved."""
-    for name, least in (("starts", 1), ("iterations", 1), ("generations", 0)):
+    for name, least in (("starts", 1), ("soft_iterations", 0), ("iterations", 1), ("generations", 0)):
         if getattr(options, name) < least:
             raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
@@ -139,45 +163,50 @@ def check(options: Options) -> None:
 def solve(scene: Scene, options: Options) -> Solved:
     """Solve all starts as one batch, judge them, compare with CMA-ES, and save motion, picture and replay."""
     console = Console()
-    print(f"{scene.name}: {scene.sim}")
-    found = optimize(scene, options.iterations)
+    console.print(f"{scene.name}: {scene.sim}", highlight=False)
+    found = optimize(scene, options, verbose=True)
     if options.generations:
         compare(scene, found, options, console)
-    report(scene, found, options, console)
+    report(scene, found, console)
     save(scene, found, options, console)
     return found
 
 
-def optimize(scene: Scene, iterations: int, *, verbose: bool = True) -> Solved:
+def optimize(scene: Scene, options: Options, *, verbose: bool = False) -> Solved:
     """Run iLQR on all starts, then simulate the controls once more and look at where things end."""
     guessed, _ = scene.judge(watch(scene, scene.guess)[0][-1])
-    result, costs, seconds = run_ilqr(scene, scene.start, scene.guess, iterations, verbose=verbose)
-    motion, controls = watch(scene, result.controls)
+    search = run_ilqr(scene, scene.start, scene.guess, options, verbose=verbose)
+    motion, controls = watch(scene, search.controls)
     success, errors = scene.judge(motion[-1])
-    accepted = torch.stack([row.step > 0.0 for row in result.table.rows]).sum(0)
-    return Solved(
-        motion, controls, len(scene.guess), success, errors, guessed, costs, seconds, accepted, result.reason
-    )
+    return Solved(motion, controls, len(scene.guess), success, errors, guessed, search)
 
 
-def run_ilqr(
-    scene: Scene, start: State, guess: Tensor, iterations: int, *, verbose: bool = False
-) -> tuple[Result, Tensor, Tensor]:
-    """Return what iLQR finds, the costs (iterations + 1, B) from the guess on, and the seconds (iterations + 1,)."""
-    problem = scene.pose(start, guess)
-    result = ilqr(
-        problem,
-        guess,
-        iterations=iterations,
-        tolerance=TOLERANCE,
-        regularization=scene.regularization,
-        gains=False,
-        verbose=verbose,
-    )
-    with torch.no_grad():
-        first = problem.cost(scene.sim.rollout(start, guess), guess)
-    costs = torch.stack([first, *[row.cost for row in result.table.rows]])
-    return result, costs.cpu(), torch.tensor([0.0, *result.table.seconds])
+def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, verbose: bool = False) -> Search:
+    """Return what iLQR finds with springs for contact first, and from there in the plain world."""
+    costs, seconds, accepted, soft = [], [], 0, 0
+    controls, spent, reason = guess, 0.0, []
+    for sim, iterations in ((scene.soft, options.soft_iterations), (scene.sim, options.iterations)):
+        if not iterations:
+            continue
+        began = perf_counter()
+        problem = scene.pose(sim, start, guess)
+        with torch.no_grad():
+            costs.append(problem.cost(sim.rollout(start, controls), controls)[None])
+        seconds.append(torch.tensor([spent]))
+        if verbose:
+            print(f"{'springs' if sim is scene.soft else 'plain world'}, at most {iterations} iterations")
+        result = ilqr(
+            problem, controls, iterations=iterations, tolerance=TOLERANCE, regularization=scene.regularization,
+            gains=False, verbose=verbose,
+        )  # fmt: skip
+        controls, reason = result.controls, result.reason
+        costs.append(torch.stack([row.cost for row in result.table.rows]))
+        seconds.append(spent + torch.tensor(result.table.seconds))
+        accepted = accepted + torch.stack([row.step > 0.0 for row in result.table.rows]).sum(0)
+        soft = len(result.table) if sim is scene.soft else soft
+        spent += perf_counter() - began
+    assert isinstance(accepted, Tensor)
+    return Search(controls, torch.cat(costs).cpu(), torch.cat(seconds), accepted.cpu(), soft, reason)
 
 
 @torch.no_grad()
@@ -195,9 +224,8 @@ def compare(scene: Scene, found: Solved, options: Options, console: Console) -> 
     """Let iLQR and CMA-ES each solve the first start alone, from the same guess and by the same cost."""
     start = State(scene.start.q[:1], scene.start.qd[:1])
     guess = scene.guess[:, :1]
-    _, costs, seconds = run_ilqr(scene, start, guess, options.iterations)
-    found.alone = seconds, costs[:, 0]
-    problem, steps = scene.pose(start, guess), len(guess)
+    found.alone = run_ilqr(scene, start, guess, options)
+    problem, steps = scene.pose(scene.sim, start, guess), len(guess)
     knots = 1 + steps // STEPS_PER_KNOT
     place = torch.arange(steps, dtype=guess.dtype, device=guess.device)[:, None] * ((knots - 1) / steps)
     between = (1.0 - (place - torch.arange(knots, device=guess.device)).abs()).clamp(min=0.0)
@@ -226,30 +254,30 @@ def compare(scene: Scene, found: Solved, options: Options, console: Console) -> 
 # -- what is told --------------------------------------------------------------------------------------------------
 
 
-def report(scene: Scene, found: Solved, options: Options, console: Console) -> None:
+def report(scene: Scene, found: Solved, console: Console) -> None:
     """Print how each start ended, and both methods by iteration and by wall-clock."""
+    search = found.search
     table = Table(title=f"{scene.name}: {found.successes} of {len(found.success)} starts end well")
-    for header in ("start", "iterations", "cost at first", "cost", *found.errors, "ends well"):
+    for header in ("start", "steps taken", "cost at first", "cost", *found.errors, "ends well"):
         table.add_column(header, justify="right")
     for k, good in enumerate(found.success.tolist()):
         errors = [f"{values[k].item():.2f}" for values in found.errors.values()]
-        costs = [f"{found.costs[0, k].item():.3g}", f"{found.costs[-1, k].item():.3g}"]
-        table.add_row(str(k), str(int(found.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
+        costs = [f"{search.costs[0, k].item():.3g}", f"{search.costs[-1, k].item():.3g}"]
+        table.add_row(str(k), str(int(search.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
     console.print(table)
     console.print(
-        f"{len(found.costs) - 1} iterations in {found.seconds[-1].item():.1f} s for all starts; "
-        f"of the first guesses {int(found.guess_success.sum())} end well"
+        f"{len(search.costs) - 2} iterations, {search.soft} of them with springs, in {search.seconds[-1].item():.1f} s "
+        f"for all starts; of the first guesses {int(found.guess_success.sum())} end well"
     )
     if found.alone is None or found.baseline is None:
         return
-    seconds, costs = found.alone
     table = Table(title="the first start alone, from the same guess")
-    for header in ("", "iterations", "rollouts", "seconds", "cost"):
+    for header in ("", "iterations", "seconds", "cost"):
         table.add_column(header, justify="left" if not header else "right")
-    table.add_row("iLQR", str(len(costs) - 1), "", f"{seconds[-1].item():.1f}", f"{costs[-1].item():.4g}")
-    other = found.baseline
-    numbers = str(len(other.curve)), str(int(other.evaluations[-1])), f"{float(other.seconds[-1]):.1f}"
-    table.add_row("CMA-ES", *numbers, f"{other.loss:.4g}")
+    alone, other = found.alone, found.baseline
+    numbers = str(len(alone.costs) - 2), f"{alone.seconds[-1].item():.1f}", f"{alone.costs[-1, 0].item():.4g}"
+    table.add_row("iLQR", *numbers)
+    table.add_row("CMA-ES", str(len(other.curve)), f"{float(other.seconds[-1]):.1f}", f"{other.loss:.4g}")
     console.print(table)
 
 
@@ -259,7 +287,7 @@ def save(scene: Scene, found: Solved, options: Options, console: Console) -> Non
     stem = scene.name.replace("-", "_")
     motion = options.out / f"{stem}.npz"
     arrays = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls, "success": found.success}
-    np.savez_compressed(motion, dt=scene.sim.dt, costs=found.costs, **{k: x.cpu().numpy() for k, x in arrays.items()})
+    np.savez_compressed(motion, dt=scene.sim.dt, costs=found.search.costs, **{k: x.cpu().numpy() for k, x in arrays.items()})
     found.picture = draw(scene, found, options.out / f"{stem}.png")
     console.print(f"motions: {motion}\npicture: {found.picture}")
     shown = int(found.success.int().argmax())
@@ -280,16 +308,18 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     figure = Figure(figsize=(14.0, 7.5), layout="constrained")
     axes = figure.subplot_mosaic([["film"] * 3, ["motion", "iteration", "clock"]], height_ratios=(1.0, 1.3))
     scene.draw(axes["film"], axes["motion"], found)
-    axes["iteration"].semilogy(found.costs, color="lightgray")
-    axes["iteration"].semilogy(found.costs.median(1).values, color="tab:blue", label="iLQR, median of all starts")
-    axes["iteration"].set(title="cost by iteration", xlabel="iteration, generation", ylabel="cost")
+    search, median = found.search, found.search.costs.median(1).values
+    axes["iteration"].semilogy(search.costs, color="lightgray", linewidth=0.8)
+    axes["iteration"].semilogy(median, color="tab:blue", label="iLQR, median of all starts")
+    axes["iteration"].axvline(search.soft + 0.5, color="gray", linestyle=":", label="springs before, plain world after")
+    axes["clock"].semilogy(search.seconds, median, color="tab:blue", label="iLQR, all starts: median")
     if found.alone is not None and found.baseline is not None:
-        (seconds, costs), other = found.alone, found.baseline
-        axes["iteration"].semilogy(costs, color="tab:green", label="iLQR, first start")
+        alone, other = found.alone, found.baseline
+        axes["iteration"].semilogy(alone.costs, color="tab:green", label="iLQR, first start")
         axes["iteration"].semilogy(other.curve, color="tab:red", label="CMA-ES, first start")
-        axes["clock"].semilogy(seconds, costs, color="tab:green", label="iLQR, first start")
+        axes["clock"].semilogy(alone.seconds, alone.costs, color="tab:green", label="iLQR, first start alone")
         axes["clock"].semilogy(other.seconds, other.curve, color="tab:red", label="CMA-ES, first start")
-    axes["clock"].semilogy(found.seconds, found.costs.median(1).values, color="tab:blue", label="iLQR, all starts: median")
+    axes["iteration"].set(title="cost by iteration", xlabel="iteration, generation", ylabel="cost")
     axes["clock"].set(title="cost by wall-clock", xlabel="seconds", ylabel="cost")
     for name in ("iteration", "clock"):
         axes[name].legend(fontsize=8)

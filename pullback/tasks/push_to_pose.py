@@ -21,12 +21,13 @@ from pullback.control.costs import ControlCost
 from pullback.control.problem import Problem
 from pullback.control.torch_costs import Residual
 from pullback.rigid.actuators import VelocityServo
+from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, ease, pusher, solve
+from pullback.tasks._contact_rich import Scene, Solved, check, ease, pusher, soften, solve
 from pullback.tasks._device import find_device
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ BOX = (0.16, 0.16, 0.08)
 MASS = 1.0
 RADIUS = 0.02
 GROUND_FRICTION, BALL_FRICTION = 0.4, 0.3
+SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=1e-3, slip_speed=0.01)
 FASTEST = 1.0
 """Speed [m/s] along each rail, at most."""
 DT, STEPS = 0.015, 200
@@ -69,14 +71,16 @@ def run(options: Options) -> Solved:
 
 def scene(options: Options) -> Scene:
     """Return the task from random starts."""
-    sim = build().compile(dt=DT, dtype=torch.float64, device=find_device(options.device), damping="implicit")
+    device = find_device(options.device)
+    sim = build().compile(dt=DT, dtype=torch.float64, device=device, damping="implicit")
+    soft = soften(build(SPRINGS), DT, device)
     start = random_starts(sim, options)
-    return Scene("push-to-pose", sim, start, first_controls(start), lambda s, u: pose(sim, s), judge, draw, spread=0.05)
+    return Scene("push-to-pose", sim, soft, start, first_controls(start), pose, judge, draw, spread=0.05)
 
 
-def build() -> World:
+def build(contact: PGS | Compliant | None = None) -> World:
     """Return a world with the box, and the ball on rails that are driven at a speed."""
-    world = World()
+    world = World(contact=contact or PGS())
     ball = load(pusher("pusher", RADIUS, 1.0, {"x": (1, 0, 0), "y": (0, 1, 0)}, effort=30.0))
     drive = VelocityServo(kd=100.0, limit=30.0)
     world.add(ball, name="pusher", position=(0, 0, BOX[2] / 2), actuators=drive, friction=BALL_FRICTION)
@@ -139,7 +143,7 @@ def first_controls(start: State) -> Tensor:
     return turned(axes, path.diff(dim=0)) / DT
 
 
-def pose(sim: Sim, start: State) -> Problem:
+def pose(sim: Sim, start: State, guess: Tensor) -> Problem:
     """Return the problem: the box at the origin, not turned and at rest in the end, by small speeds of the ball."""
 
     def ending(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
