@@ -14,16 +14,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.ilqr import ilqr
-from pullback.control.problem import Problem
-from pullback.control.search import Found
-from pullback.control.shooting import minimize
+from pullback.control import Found, Problem, ilqr, minimize
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
+from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world import World
+from pullback.tasks._device import find_device
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,8 +63,8 @@ class Scene:
 
     name: str
     sim: Sim
-    soft: Sim
-    """The same world with springs for contact."""
+    soft: Sim | None
+    """The same world with springs for contact, if the search is to start there."""
     start: State
     guess: Tensor
     """First controls (T, B, nu)."""
@@ -145,12 +144,18 @@ def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
     return start + (end - start) * s
 
 
-def soften(world: World, dt: float, device: torch.device) -> Sim:
-    """Return the simulation of a world whose contact is `Compliant`."""
+def compile_both(
+    build: Callable[[PGS | Compliant], World], springs: Compliant, dt: float, options: Options
+) -> tuple[Sim, Sim | None]:
+    """Return the simulation of a world with the default contact, and with springs if they are asked for."""
+    settings = {"dt": dt, "dtype": torch.float64, "device": find_device(options.device), "damping": "implicit"}
+    sim = build(PGS()).compile(**settings)
+    if not options.soft_iterations:
+        return sim, None
     with warnings.catch_warnings():
         # steps that swallow bounces are as good for a first search
         warnings.simplefilter("ignore")
-        return world.compile(dt=dt, dtype=torch.float64, device=device, damping="implicit")
+        return sim, build(springs).compile(**settings)
 
 
 def check(options: Options) -> None:
@@ -186,7 +191,7 @@ def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, ver
     costs, seconds, accepted, soft = [], [], 0, 0
     controls, spent, reason = guess, 0.0, []
     for sim, iterations in ((scene.soft, options.soft_iterations), (scene.sim, options.iterations)):
-        if not iterations:
+        if sim is None or not iterations:
             continue
         began = perf_counter()
         problem = scene.pose(sim, start, guess)
@@ -211,7 +216,7 @@ def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, ver
 
 @torch.no_grad()
 def watch(scene: Scene, controls: Tensor) -> tuple[Trajectory, Tensor]:
-    """Simulate controls (T, B, nu) in the plain world, and what comes after them; return the motion and all controls."""
+    """Simulate controls (T, B, nu) in the plain world, and a while after them; return the motion and all controls."""
     last = controls[-1:] if scene.afterwards == "hold" else torch.zeros_like(controls[-1:])
     controls = torch.cat([controls, last.expand(round(HOLD / scene.sim.dt), -1, -1)])
     return scene.sim.rollout(scene.start, controls, check=True), controls
@@ -287,16 +292,17 @@ def save(scene: Scene, found: Solved, options: Options, console: Console) -> Non
     stem = scene.name.replace("-", "_")
     motion = options.out / f"{stem}.npz"
     arrays = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls, "success": found.success}
-    np.savez_compressed(motion, dt=scene.sim.dt, costs=found.search.costs, **{k: x.cpu().numpy() for k, x in arrays.items()})
+    arrays["costs"] = found.search.costs
+    np.savez_compressed(motion, dt=scene.sim.dt, **{name: x.cpu().numpy() for name, x in arrays.items()})
     found.picture = draw(scene, found, options.out / f"{stem}.png")
     console.print(f"motions: {motion}\npicture: {found.picture}")
     shown = int(found.success.int().argmax())
     try:
         from pullback.viewer import save_replay
 
-        path = options.out / f"{stem}.html"
-        title = f"{scene.name}, start {shown}"
-        console.print(f"replay: {save_replay(scene.sim, found.motion, path, controls=found.controls, world=shown, title=title)}")
+        path, title = options.out / f"{stem}.html", f"{scene.name}, start {shown}"
+        save_replay(scene.sim, found.motion, path, controls=found.controls, world=shown, title=title)
+        console.print(f"replay: {path}")
     except (ImportError, PullbackError) as error:
         console.print(f"no replay: {error}")
 
