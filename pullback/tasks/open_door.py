@@ -55,11 +55,13 @@ READY = (0.0, -0.4, 0.0, -2.2, 0.0, 1.8, -0.785)
 FINGERS = ("panda_leftfinger", "panda_rightfinger")
 HAND = "panda_hand_tcp"
 SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=1e-3, slip_speed=0.01)
-DT, STEPS = 0.02, 120
+DT, STEPS = 0.02, 130
 OFF, STILL = 3.0, 0.02
 """What ends well: degrees from the angle that was asked for, and speed of the door [rad/s] at the end, at most."""
 ABOVE, DOWN = 28, 14
 """Steps of the first controls: to a place above the bar, and down over it; then they pull."""
+WAIT = 20
+"""In so many last steps the door should be open already."""
 
 
 @dataclass
@@ -185,19 +187,21 @@ def first_controls(sim: Sim, start: State, options: Options) -> Tensor:
 
 
 def pose(sim: Sim, start: State, guess: Tensor, asked: float) -> Problem:
-    """Return the problem: the door open and at rest in the end, the hand at the bar's height, by slow motion."""
+    """Return the problem: the door open and at rest towards the end, the hand at the bar's height, by slow motion."""
 
-    def ending(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        return torch.cat([20.0 * (q[..., 7:] - asked), 3.0 * qd[..., 7:]], -1)
+    def opened(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        return torch.cat([q[..., 7:] - asked, qd[..., 7:]], -1)
 
-    at_bar = FramePose(f"panda/{HAND}", (0.0, 0.0, BAR_HEIGHT), weights=(0.0, 0.0, 1e3))
-    weights = guess.new_tensor([0.0] * sim.nv + [1e-2] * sim.nv)
-    hooked = guess.new_zeros(STEPS, 1, 3)
-    hooked[ABOVE + DOWN :, :, 2] = 50.0
-    level = FramePose(f"panda/{HAND}", (0.0, 0.0, BAR_HEIGHT), weights=hooked)
-    running = StateCost(weights=weights) + ControlCost(1e-2, guess) + level
+    # weights of angle and speed, from when on it should be open
+    towards_end = guess.new_zeros(STEPS, 1, 2)
+    towards_end[-WAIT:] = guess.new_tensor([20.0, 2.0])
+    over_bar = guess.new_zeros(STEPS, 1, 3)
+    over_bar[ABOVE + DOWN :, :, 2] = 50.0
+    level = FramePose(f"panda/{HAND}", (0.0, 0.0, BAR_HEIGHT), weights=over_bar)
+    slow = StateCost(weights=guess.new_tensor([0.0] * sim.nv + [1e-2] * sim.nv))
+    running = Residual(opened, towards_end) + slow + level + ControlCost(1e-2, guess)
     lower, upper = (guess.new_tensor([getattr(x, side) for x in panda_limits()]) for side in ("lower", "upper"))
-    return Problem(sim, start, STEPS, running, Residual(ending) + at_bar, lower=lower, upper=upper)
+    return Problem(sim, start, STEPS, running, Residual(opened, (400.0, 20.0)), lower=lower, upper=upper)
 
 
 def panda_limits() -> list[Limits]:
