@@ -13,7 +13,7 @@ import torch
 
 from pullback.control.costs import Blocks, BoundSum, Place, Torch
 from pullback.control.problem import Problem
-from pullback.control.report import Result
+from pullback.control.report import Result, Table
 from pullback.control.torch_costs import BoundResidual, try_function
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
@@ -128,17 +128,19 @@ def solve_constrained(
     ended = _penalties(problem.constraints, ("terminal", "always"), Place(sim, 1, problem.batch, is_end=True))
 
     def at_nodes(found: Result) -> list[tuple[Penalty, tuple[Tensor, Tensor, Tensor | None]]]:
+        """Return each penalty with the nodes it is about."""
         q, qd = found.states.q, found.states.qd
-        return [(p, (q[:T], qd[:T], found.controls)) for p in ran] + [(p, (q[T:], qd[T:], None)) for p in ended]
+        before, after = (q[:T], qd[:T], found.controls), (q[T:], qd[T:], None)
+        return [*[(penalty, before) for penalty in ran], *[(penalty, after) for penalty in ended]]
 
     def worst(found: Result) -> Tensor:
         return torch.stack([penalty.violation(*nodes) for penalty, nodes in at_nodes(found)]).amax(0)
 
     inner = problem.with_costs(BoundSum([*problem.running.terms, *ran]), BoundSum([*problem.terminal.terms, *ended]))
-    left, last, table = iterations, None, None
+    left, last, tables = iterations, None, []
     for _ in range(ROUNDS):
         found = ilqr(inner, controls, states, iterations=left, tolerance=tolerance, verbose=verbose, **options)
-        table = found.table if table is None else table.followed_by(found.table)
+        tables.append(found.table)
         left -= found.iterations
         missed = worst(found)
         if bool((missed <= met).all()) or left < 1 or "interrupted" in found.reason:
@@ -148,7 +150,7 @@ def solve_constrained(
             penalty.update(*nodes, grow)
         controls, states, last = found.controls, None, missed
     cost = problem.cost(found.states, found.controls)
-    return found.constrained(cost, missed, met, table)
+    return found.constrained(cost, missed, met, Table.joined(tables))
 
 
 def _penalties(constraints: Sequence[Constraint], places: tuple[str, ...], place: Place) -> list[Penalty]:

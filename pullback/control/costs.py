@@ -2,8 +2,8 @@
 
     cost = 10.0 * FramePose("arm/hand", (0.4, 0.0, 0.5)) + StateCost(weights=1e-3) + ControlCost(1e-4)
 
-A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked and
-constant parts computed once. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
+A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked,
+constant parts computed. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
 problems, and any dimensions before those for the tries of a line search. At the end of the horizon u is None. All
 quadratic costs are half the weighted sum of squares, so that a weight is a second derivative.
 """
@@ -25,6 +25,12 @@ Number = float | Tensor
 Values = float | Sequence[float] | Tensor
 Torch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """A function of q, qd and u; u is None at the end of the horizon."""
+
+
+def numbers(values: object, sim: Sim) -> Tensor:
+    """Return numbers as a tensor of a simulation's type, without rounding them on the way."""
+    x = values if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
+    return x.detach().to(device=sim.device, dtype=sim.dtype)
 
 
 class Blocks(NamedTuple):
@@ -49,7 +55,7 @@ class Place(NamedTuple):
         """Return numbers as a tensor that broadcasts against (N, B, size), or name what does not fit."""
         sizes = (size,) if isinstance(size, int) else size
         try:
-            x = torch.as_tensor(values).detach().to(device=self.sim.device, dtype=self.sim.dtype)
+            x = numbers(values, self.sim)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PullbackError(f"{what} is {values!r}; expected numbers") from error
         shape = (*(1,) * (3 - x.ndim), *x.shape)
@@ -66,7 +72,8 @@ class Place(NamedTuple):
 
     def weights(self, what: str, values: object, size: int) -> Tensor:
         """Return weights for `size` numbers; one for all will do."""
-        return self.tensor(what, values, (1, size)).expand(*(-1,) * (torch.as_tensor(values).ndim - 1), size)
+        x = self.tensor(what, values, (1, size))
+        return x.expand(*x.shape[:-1], size)
 
 
 class BoundCost(ABC):
@@ -129,10 +136,10 @@ class Sum(Cost):
         """Bind every term."""
         bound = []
         for weight, cost in self.terms:
-            factor = torch.as_tensor(weight).detach().to(scale)
+            factor = numbers(weight, place.sim)
             if factor.shape not in ((), (1,), (place.batch,)):
                 raise PullbackError(
-                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give one, or ({place.batch},): one a problem"
+                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give 1 or ({place.batch},), one a problem"
                 )
             if not bool(factor.isfinite().all()):
                 raise PullbackError(f"a {type(cost).__name__} is multiplied by {factor.tolist()}, which is not finite")
@@ -262,7 +269,8 @@ class _BoundControl(BoundCost):
         into.uu.diagonal(dim1=-2, dim2=-1).add_(self.weights)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        assert u is not None and into.u is not None
+        assert u is not None
+        assert into.u is not None
         into.u.add_(self.weights * (u - self.target))
 
 

@@ -1,4 +1,4 @@
-"""The curvature of the dynamics along a motion: what Gauss and Newton leave out (docs/derivations/ilqr.md, section 5)."""
+"""The curvature of the dynamics along a motion, which Gauss and Newton leave out (docs/derivations/ilqr.md, 6)."""
 
 from __future__ import annotations
 

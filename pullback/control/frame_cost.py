@@ -24,10 +24,10 @@ EXPANSION = Operator("the cost of a frame", INPUTS, frame_kernels.expansion_kern
 class FramePose(Cost):
     """Half the weighted squares of how far the link `robot/link`, or a free body, is from a pose in the world.
 
-    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a moment.
-    The residual is the way from the position in world axes, then the rotation vector from the orientation in its own
-    axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one pose to the
-    other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
+    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a
+    moment. The residual is the way from the position in world axes, then the rotation vector from the orientation in
+    its own axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one
+    pose to the other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
     """
 
     def __init__(

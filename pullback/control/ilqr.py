@@ -1,19 +1,20 @@
 """Feasibility-driven differential dynamic programming with bounded controls, for many problems side by side.
 
-Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best for
-that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States that are given as a start need
+Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best
+for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States given as a start need
 not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
 regularisation, step length and end. Equations: docs/derivations/ilqr.md.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from pullback.control.curvature import add_dynamics_curvature
-from pullback.control.iterate import Iterate, first_iterate, line_search
+from pullback.control.iterate import Iterate, Promise, first_iterate, line_search, on_host
 from pullback.control.problem import Problem
 from pullback.control.report import Result, Row, Table
 from pullback.control.riccati import Policy, Quadratic, backward_pass
@@ -46,8 +47,8 @@ def ilqr(
     """Improve controls (T, B, nu), zero by default, until no step promises to lower the cost by more than `tolerance`.
 
     The tolerance is a share of 1 + the cost. `states`, T + 1 of them, are a first guess of the motion that need not be
-    consistent. `hessian="full"` adds the curvature of the dynamics. The result has the motion, its feedback gains (of the
-    last motion if `gains`, else of the last but one), the reason for each problem's end, and a table of iterations.
+    consistent. `hessian="full"` adds the curvature of the dynamics. The result has the motion, its feedback gains (of
+    the last motion if `gains`, else of the last but one), why each search ended, and a table of iterations.
     """
     _check(iterations, tolerance, regularization, hessian)
     if problem.constraints:
@@ -58,62 +59,78 @@ def ilqr(
     problem.renew()
     here = first_iterate(problem, controls, states)
     table = Table(problem.batch, verbose)
-    damping = torch.full_like(here.cost, regularization)
-    live = torch.ones_like(here.cost, dtype=torch.bool)
+    damping = np.full(problem.batch, regularization)
+    live = np.ones(problem.batch, dtype=bool)
     converged = failed = ~live
-    policy, is_stale = None, True
+    model = policy = None
+    is_stale = True
     with gentle_interrupt() as interrupt:
         for _ in range(iterations):
             # a quadratic model around the present motion, and the policy that is best for it
-            if is_stale:
-                A, B, cost = approximate(problem, here, hessian)
-            policy, damping = best_policy(problem, here, A, B, cost, damping, live)
-            expected = (policy.linear + 0.5 * policy.quadratic).abs()
-            converged = converged | (
-                live & policy.ok & here.feasible & (expected <= tolerance * (1.0 + here.cost.abs()))
-            )
-            live = live & ~converged & policy.ok
+            if model is None or is_stale:
+                model = approximate(problem, here, hessian, model, live)
+            policy, promise, damping = best_policy(problem, here, model, damping, live)
+            expected = abs(promise.linear + 0.5 * promise.quadratic)
+            is_flat = here.feasible & (expected <= tolerance * (1.0 + abs(here.cost)))
+            converged = converged | (live & promise.ok & is_flat)
+            live = live & promise.ok & ~converged
             # the longest step that the simulation itself agrees with
-            moved, step = line_search(problem, here, policy, live)
-            table.add(Row(moved.cost, expected, policy.gradient, damping, step, moved.gap))
+            moved, step = line_search(problem, here, policy, promise, live)
+            table.add(Row(moved.cost, expected, promise.gradient, damping, step, moved.gap))
             # trust the model more after long steps, less after short ones
-            damping = damping.where(~live | (step <= LONG), (damping / FACTOR).clamp(min=LEAST))
-            damping = damping.where(~live | (step > SHORT), (damping * FACTOR).clamp(max=MOST))
-            failed = failed | (~converged & (damping >= MOST) & (step == 0.0))
+            damping = np.where(live & (step > LONG), np.maximum(damping / FACTOR, LEAST), damping)
+            damping = np.where(live & (step <= SHORT), np.minimum(damping * FACTOR, MOST), damping)
+            failed = failed | (~converged & (step == 0.0) & (damping >= MOST))
             live = live & ~failed
             is_stale = moved is not here
             here = moved
-            if not bool(live.any()) or interrupt:
+            if interrupt or not live.any():
                 break
     if policy is None or (gains and is_stale):
-        policy, _ = best_policy(problem, here, *approximate(problem, here, hessian), damping, live)
+        policy, _, _ = best_policy(problem, here, approximate(problem, here, hessian), damping, live)
     return Result.of(here, policy, converged, failed, bool(interrupt), table)
 
 
-def approximate(problem: Problem, here: Iterate, hessian: Hessian) -> tuple[Tensor, Tensor, Quadratic]:
-    """Return the linear model A, B of the steps and the quadratic one of the cost along a motion."""
+class Model(NamedTuple):
+    """The steps as linear maps A, B, and the cost as a quadratic, along a motion."""
+
+    A: Tensor
+    B: Tensor
+    cost: Quadratic
+
+
+def approximate(
+    problem: Problem, here: Iterate, hessian: Hessian, last: Model | None = None, live: np.ndarray | None = None
+) -> Model:
+    """Return the model of a problem along a motion; where the search has ended the last one will do."""
     sim = problem.sim
-    model = sim.linearize(here.states, here.controls)
-    A, B = model.A, model.B
+    worlds = None if last is None or live is None else problem.numbers_of(live)
+    maps = sim.linearize(*here.motions(worlds))
+    A, B = maps.A, maps.B
+    if last is not None and worlds is not None:
+        A, B = last.A.index_copy(1, worlds, A), last.B.index_copy(1, worlds, B)
     cost = problem.expand(here.states, here.controls)
     if hessian == "full":
         add_dynamics_curvature(problem, here, A, B, cost)
     if here.gaps is not None and not sim.manifold.is_flat:
         A, B = here.seen_from_next(A), here.seen_from_next(B)
-    return A, B, cost
+    return Model(A, B, cost)
 
 
 def best_policy(
-    problem: Problem, here: Iterate, A: Tensor, B: Tensor, cost: Quadratic, damping: Tensor, live: Tensor
-) -> tuple[Policy, Tensor]:
-    """Return the policy that the model asks for, and the regularisation that made its quadratics convex."""
-    gaps = torch.zeros_like(cost.x[1:]) if here.gaps is None else here.gaps
+    problem: Problem, here: Iterate, model: Model, damping: np.ndarray, live: np.ndarray
+) -> tuple[Policy, Promise, np.ndarray]:
+    """Return the policy that a model asks for, what it promises, and the regularisation that made it convex."""
+    gaps = torch.zeros_like(model.cost.x[1:]) if here.gaps is None else here.gaps
     while True:
-        policy = backward_pass(A, B, gaps, cost, here.controls, problem.lower, problem.upper, damping)
-        again = live & ~policy.ok & (damping < MOST)
-        if not bool(again.any()):
-            return policy, damping
-        damping = damping.where(~again, (damping * FACTOR).clamp(max=MOST))
+        policy = backward_pass(
+            *model[:2], gaps, model.cost, here.controls, problem.lower, problem.upper, gaps.new_tensor(damping)
+        )
+        promise = Promise(*on_host(policy.linear, policy.quadratic, policy.gradient), *on_host(policy.ok))
+        again = live & ~promise.ok & (damping < MOST)
+        if not again.any():
+            return policy, promise, damping
+        damping = np.where(again, np.minimum(damping * FACTOR, MOST), damping)
 
 
 def _check(iterations: int, tolerance: float, regularization: float, hessian: str) -> None:

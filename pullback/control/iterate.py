@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from pullback.control.problem import Problem, clamp
@@ -14,33 +17,59 @@ from pullback.rigid.state import FINE, State, Status, Trajectory
 
 Tensor = torch.Tensor
 
+WHOLE = (1.0,)
 SHORTER = tuple(0.5**k for k in range(1, 10))
-"""The steps that are tried, side by side, where a whole one is too long."""
+"""The step that is tried first, and those that are tried side by side where it is too long."""
 ENOUGH, TOO_MUCH = 0.1, 2.0
 """The share of an expected fall of the cost that there must be, and of an expected rise that there may be."""
 ROUNDING = 16.0
 """Multiples of the rounding error of a cost that count as no change."""
 
 
+def on_host(*tensors: Tensor) -> list[np.ndarray]:
+    """Return tensors of one shape as arrays that Python can look at, in one transfer from a device."""
+    if tensors[0].is_cpu:
+        return [x.numpy() for x in tensors]
+    return list(torch.stack(tensors).cpu().numpy())
+
+
+class Promise(NamedTuple):
+    """What a policy promises each problem (B,): parts of the change of cost, the steepest control, and if it exists."""
+
+    linear: np.ndarray
+    quadratic: np.ndarray
+    gradient: np.ndarray
+    ok: np.ndarray
+
+
 @dataclass(frozen=True)
 class Iterate:
-    """States, controls and cost of B problems; gaps f(x, u) - x' (T, B, 2 nv), None where there are none at all."""
+    """States, controls and cost (B,) of B problems; gaps f(x, u) - x' (T, B, 2 nv), None where all are zero."""
 
     sim: Sim
     states: Trajectory
     controls: Tensor
     gaps: Tensor | None
-    cost: Tensor
+    cost: np.ndarray
 
     @property
-    def gap(self) -> Tensor:
+    def gap(self) -> np.ndarray:
         """The largest gap (B,)."""
-        return torch.zeros_like(self.cost) if self.gaps is None else self.gaps.abs().amax((0, 2))
+        return np.zeros_like(self.cost) if self.gaps is None else on_host(self.gaps.abs().amax((0, 2)))[0]
 
     @property
-    def feasible(self) -> Tensor:
+    def feasible(self) -> np.ndarray:
         """Whether states follow from controls (B,)."""
         return self.gap == 0.0
+
+    def motions(self, worlds: Tensor | None) -> tuple[Trajectory, Tensor]:
+        """Return states and controls of some problems, all by default."""
+        if worlds is None:
+            return self.states, self.controls
+        x = self.states
+        impulses = None if x.impulses is None else x.impulses.index_select(1, worlds)
+        states = Trajectory(x.q.index_select(1, worlds), x.qd.index_select(1, worlds), x.status, x.steps, impulses)
+        return states, self.controls.index_select(1, worlds)
 
     def seen_from_next(self, rows: Tensor) -> Tensor:
         """Take rows (T, B, 2 nv, n) of changes after each step to the axes of the state that is there, past the gap."""
@@ -71,7 +100,7 @@ def first_iterate(problem: Problem, controls: Tensor | None, states: Trajectory 
         motion = _given_states(problem, states)
         gaps = find_gaps(sim, motion, controls)
         gaps = gaps if bool(gaps.any()) else None
-    return Iterate(sim, motion, controls, gaps, problem.cost(motion, controls))
+    return Iterate(sim, motion, controls, gaps, *on_host(problem.cost(motion, controls)))
 
 
 def _refuse_wild(motion: Trajectory) -> None:
@@ -79,8 +108,8 @@ def _refuse_wild(motion: Trajectory) -> None:
     wild = ~(motion.q[-1].isfinite().all(-1) & motion.qd[-1].isfinite().all(-1))
     if bool(wild.any()):
         raise PullbackError(
-            f"the first motion of problem {int(wild.nonzero()[0])} does not stay finite; give other first controls, or a "
-            f"first guess of the states (states=...), or take a smaller dt"
+            f"the first motion of problem {int(wild.nonzero()[0])} does not stay finite; give other first controls, "
+            f"a first guess of the states (states=...), or take a smaller dt"
         )
 
 
@@ -123,129 +152,123 @@ def find_gaps(sim: Sim, states: Trajectory, controls: Tensor) -> Tensor:
 # -- the search along a policy -------------------------------------------------------------------------------------
 
 
-def line_search(problem: Problem, here: Iterate, policy: Policy, live: Tensor) -> tuple[Iterate, Tensor]:
+def line_search(
+    problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray
+) -> tuple[Iterate, np.ndarray]:
     """Return the motion after the longest step that lowers the cost enough, and the steps (B,), 0 where none does.
 
     A whole step is tried first, and nine shorter ones side by side for the problems that it does not suit.
     """
-    step = torch.zeros_like(here.cost)
-    if not bool(live.any()):
-        return here, step
-    whole = _try(problem, here, policy, step.new_ones(1), None)
-    fits = live & _is_enough(here, policy, step.new_ones(1), whole.cost[None])[0]
-    if bool(fits.all()):
-        return whole, torch.ones_like(step)
-    moved = _mix(here, whole, fits) if bool(fits.any()) else here
-    step = fits.to(step.dtype)
-    worlds = (live & ~fits).nonzero()[:, 0]
-    if not len(worlds):
-        return moved, step
+    if not live.any():
+        return here, np.zeros(problem.batch)
+    # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
     shares = len(problem.sim.parameters.packed()) == 1
-    for tried in (SHORTER,) if shares else [(share,) for share in SHORTER]:
+    moved, step, worlds = here, np.zeros(problem.batch), live.nonzero()[0]
+    for tried in (WHOLE, SHORTER) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
+        together = shares and (tried is not WHOLE or len(worlds) < problem.batch)
+        trial = _try(problem, here, policy, tried, worlds if together else None)
+        costs = trial.cost.reshape(len(tried), -1)
+        good = _is_enough(here, promise, tried, costs if together else costs[:, worlds], worlds)
+        found, first = good.any(0), good.argmax(0)
+        if tried is WHOLE and found.all() and not together:
+            return trial, np.ones(problem.batch)
+        columns = first * len(worlds) + np.arange(len(worlds)) if together else worlds
+        moved = _put(moved, worlds[found], trial, columns[found])
+        step[worlds[found]] = np.asarray(tried)[first[found]]
+        worlds = worlds[~found]
         if not len(worlds):
             break
-        alphas = step.new_tensor(tried)
-        trial = _try(problem, here, policy, alphas, worlds if shares else None)
-        costs = trial.cost.view(len(tried), -1)
-        if not shares:
-            costs = costs[:, worlds]
-        good = _is_enough(here, policy, alphas, costs, worlds)
-        found, first = good.any(0), good.int().argmax(0)
-        columns = first * len(worlds) + torch.arange(len(worlds), device=worlds.device) if shares else worlds
-        moved = _put(moved, worlds[found], trial, columns[found])
-        step = step.index_put((worlds[found],), alphas[first[found]])
-        worlds = worlds[~found]
     return moved, step
 
 
-def _is_enough(here: Iterate, policy: Policy, alphas: Tensor, costs: Tensor, worlds: Tensor | None = None) -> Tensor:
+def _is_enough(
+    here: Iterate, promise: Promise, steps: Sequence[float], costs: np.ndarray, worlds: np.ndarray | slice
+) -> np.ndarray:
     """Tell which costs (A, W) after steps (A,) are close enough to what the model expects."""
-    pick = (lambda x: x) if worlds is None else (lambda x: x[worlds])
-    a, before = alphas[:, None], pick(here.cost)
-    expected = a * pick(policy.linear) + 0.5 * a * a * pick(policy.quadratic)
-    noise = ROUNDING * torch.finfo(costs.dtype).eps * before.abs()
-    allowed = torch.where(expected <= 0.0, ENOUGH * expected, TOO_MUCH * expected)
+    a, before = np.asarray(steps)[:, None], here.cost[worlds]
+    expected = a * promise.linear[worlds] + 0.5 * a * a * promise.quadratic[worlds]
+    noise = ROUNDING * np.finfo(costs.dtype).eps * abs(before)
+    allowed = np.where(expected <= 0.0, ENOUGH * expected, TOO_MUCH * expected)
     return costs - before <= allowed + noise
 
 
-def _try(problem: Problem, here: Iterate, policy: Policy, alphas: Tensor, worlds: Tensor | None) -> Iterate:
+def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float], worlds: np.ndarray | None) -> Iterate:
     """Return the motions after steps (A,) of some problems, all by default, A W of them, those of a step together."""
-    sim, many = problem.sim, len(alphas)
-    pick = (lambda x, dim: x) if worlds is None else (lambda x, dim: x.index_select(dim, worlds))
-    start, k, K = problem.state, pick(policy.k, 1), pick(policy.K, 1)
-    count = k.shape[1]
-    # (T, A W, ...), the tries of one step side by side
-    scale = alphas.repeat_interleave(count)[:, None]
+    sim, many, device = problem.sim, len(steps), here.controls.device
+    chosen = None if worlds is None else torch.from_numpy(worlds).to(device).repeat(many)
 
-    def spread(x: Tensor | None, dim: int = 1) -> Tensor | None:
-        if x is None:
-            return None
-        x = pick(x, dim)
-        return x if many == 1 else torch.cat([x] * many, dim)
+    def spread(x: Tensor, dim: int = 1) -> Tensor:
+        """Return what each motion reads, from (T, B, ...) or with dim 0 from (B, ...)."""
+        return x if chosen is None else x.index_select(dim, chosen)
 
     def bound(x: Tensor | None) -> Tensor | None:
         return x if x is None or x.ndim == 1 else spread(x)
 
-    states = here.states
-    nominal = Trajectory(spread(states.q), spread(states.qd), states.status, states.steps, spread(states.impulses))  # pyright: ignore
-    defects = None if here.gaps is None else (scale - 1.0) * spread(here.gaps)  # pyright: ignore
-    controls = spread(here.controls) + scale * spread(policy.k)  # pyright: ignore
-    first = State(spread(start.q, 0), spread(start.qd, 0), spread(start.impulses, 0))  # pyright: ignore
-    gains = K if many == 1 else torch.cat([K] * many, 1)
-    motion, applied = sim.feedback_rollout(
-        first, controls, gains, nominal, lower=bound(problem.lower), upper=bound(problem.upper), defects=defects
-    )
-    gaps = None
-    if defects is not None and not (many == 1 and bool((alphas == 1.0).all())):
+    def impulses(x: Tensor | None, dim: int) -> Tensor | None:
+        return None if x is None else spread(x, dim)
+
+    start, now = problem.state, here.states
+    nominal = Trajectory(spread(now.q), spread(now.qd), now.status, now.steps, impulses(now.impulses, 1))
+    controls, defects, gaps = spread(here.controls), None, None
+    if many == 1:
+        controls = controls + (spread(policy.k) if steps[0] == 1.0 else steps[0] * spread(policy.k))
+        share: Tensor | float = steps[0]
+    else:
+        share = controls.new_tensor(steps).repeat_interleave(controls.shape[1] // many)[:, None]
+        controls = controls + share * spread(policy.k)
+    if here.gaps is not None and steps[0] != 1.0:
+        # what is left of the gaps after a step that is not a whole one
+        defects = (share - 1.0) * spread(here.gaps)
         gaps = sim.manifold.reverse(defects)
-    costs = _costs(problem, here, motion, applied, many, worlds)
-    return Iterate(sim, motion, applied, gaps, costs.flatten())
+    motion, applied = sim.feedback_rollout(
+        State(spread(start.q, 0), spread(start.qd, 0), impulses(start.impulses, 0)),
+        controls,
+        spread(policy.K),
+        nominal,
+        lower=bound(problem.lower),
+        upper=bound(problem.upper),
+        defects=defects,
+    )
+    return Iterate(sim, motion, applied, gaps, *on_host(_costs(problem, here, motion, applied, many, worlds).flatten()))
 
 
 def _costs(
-    problem: Problem, here: Iterate, motion: Trajectory, controls: Tensor, many: int, worlds: Tensor | None
+    problem: Problem, here: Iterate, motion: Trajectory, controls: Tensor, many: int, worlds: np.ndarray | None
 ) -> Tensor:
-    """Return what tries cost, (A, W)."""
-    if many == 1 and worlds is None:
-        return problem.cost(motion, controls)[None]
+    """Return what tries cost, (A, W); one that does not stay finite has no cost, whatever the costs look at."""
+    left = (0.0 * motion.q[-1]).sum(-1) + (0.0 * motion.qd[-1]).sum(-1)
+    if worlds is None:
+        return (problem.cost(motion, controls) + left)[None]
 
     def all_problems(tried: Tensor, known: Tensor) -> Tensor:
         """Return tries (A, N, B, n) of all problems: costs know theirs by their place."""
-        tried = tried.unflatten(1, (many, -1)).movedim(1, 0)
-        if worlds is None:
-            return tried
         full = known.repeat(many, 1, 1, 1)
-        full[:, :, worlds] = tried
+        full[:, :, worlds] = tried.unflatten(1, (many, -1)).movedim(1, 0)
         return full
 
     q, qd = all_problems(motion.q, here.states.q), all_problems(motion.qd, here.states.qd)
-    costs = problem.cost(Trajectory(q, qd, motion.status, motion.steps), all_problems(controls, here.controls))
-    return costs if worlds is None else costs[:, worlds]
+    tries = Trajectory(q, qd, motion.status, motion.steps)
+    return problem.cost(tries, all_problems(controls, here.controls))[:, worlds] + left.view(many, -1)
 
 
-def _mix(a: Iterate, b: Iterate, take_b: Tensor) -> Iterate:
-    """Return the problems of b that are marked and those of a that are not."""
-    chosen = take_b.nonzero()[:, 0]
-    return _put(a, chosen, b, chosen)
-
-
-def _put(into: Iterate, worlds: Tensor, source: Iterate, columns: Tensor) -> Iterate:
+def _put(into: Iterate, worlds: np.ndarray, source: Iterate, columns: np.ndarray) -> Iterate:
     """Return an iterate in which some problems are replaced by columns of another."""
     if not len(worlds):
         return into
+    device = into.controls.device
+    to, of = torch.from_numpy(worlds).to(device), torch.from_numpy(columns).to(device)
 
-    def put(x: Tensor, y: Tensor, dim: int = 1) -> Tensor:
-        return x.index_copy(dim, worlds, y.index_select(dim, columns))
+    def put(x: Tensor, y: Tensor) -> Tensor:
+        return x.index_copy(1, to, y.index_select(1, of))
 
     a, b = into.states, source.states
     impulses = None if a.impulses is None or b.impulses is None else put(a.impulses, b.impulses)
     states = Trajectory(put(a.q, b.q), put(a.qd, b.qd), b.status, a.steps, impulses)
     gaps = into.gaps
     if gaps is not None:
-        new = (
-            torch.zeros_like(gaps[:, :1]).expand(-1, int(columns.max()) + 1, -1) if source.gaps is None else source.gaps
-        )
-        gaps = put(gaps, new)
+        left = torch.zeros_like(gaps[:, of * 0]) if source.gaps is None else source.gaps.index_select(1, of)
+        gaps = gaps.index_copy(1, to, left)
         gaps = gaps if bool(gaps.any()) else None
-    controls = put(into.controls, source.controls)
-    return Iterate(into.sim, states, controls, gaps, put(into.cost, source.cost, 0))
+    cost = into.cost.copy()
+    cost[worlds] = source.cost[columns]
+    return Iterate(into.sim, states, put(into.controls, source.controls), gaps, cost)

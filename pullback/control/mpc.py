@@ -45,9 +45,10 @@ class Drive:
 
     def __str__(self) -> str:
         """Say how it went."""
+        plan = 1e3 * sum(self.planning) / len(self.planning)
         return (
-            f"{self.duration:.3g} s with {len(self.planning)} plans of {1e3 * sum(self.planning) / len(self.planning):.3g} "
-            f"ms: {self.real_time_factor:.3g} times real time"
+            f"{self.duration:.3g} s with {len(self.planning)} plans of {plan:.3g} ms: "
+            f"{self.real_time_factor:.3g} times real time"
         )
 
 
@@ -67,9 +68,9 @@ def mpc(
 ) -> Drive:
     """Drive a plant for `steps` steps of the model, planning again every `replan_every` of them.
 
-    Each plan starts from where the plant is and from the last plan, shifted, and gets `iterations` iterations, the first
-    one `first_iterations`. Between plans the gains answer to what the plant does, if `feedback`. The plant's dt is the
-    model's or a whole fraction of it. `update(step, problem)` may return another problem, with moving targets say.
+    Each plan starts from where the plant is and from the last plan, shifted, and gets `iterations` iterations, the
+    first one `first_iterations`. Between plans the gains answer to what the plant does, if `feedback`. The plant's dt
+    is the model's or a whole fraction of it. `update(step, problem)` may return another problem, say with a new target.
     """
     ratio = _check(problem, plant, steps, replan_every)
     here = problem.state if state is None else state.detach()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from pullback.control.costs import Blocks, BoundSum, Cost, Place, Values, bind
+from pullback.control.costs import Blocks, BoundSum, Cost, Place, Values, bind, numbers
 from pullback.control.riccati import Quadratic
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
@@ -85,6 +86,12 @@ class Problem:
         """Read again what may have changed in the simulation since the last search."""
         self.running.renew()
         self.terminal.renew()
+
+    def numbers_of(self, chosen: np.ndarray) -> Tensor | None:
+        """Return the numbers of chosen problems (B,); None for all of them, as worlds of their own kind must stay."""
+        if chosen.all() or len(self.sim.parameters.packed()) > 1:
+            return None
+        return torch.from_numpy(chosen.nonzero()[0]).to(self.sim.device)
 
     # -- what a motion costs -------------------------------------------------------------------------------------
 
@@ -184,8 +191,8 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
         if values is None:
             found.append(None)
             continue
-        x = torch.as_tensor(values).detach().to(device=sim.device, dtype=sim.dtype)
-        if x.ndim > 3 or x.shape != torch.broadcast_shapes(x.shape[:0]) and not _fits(x.shape, shape):
+        x = numbers(values, sim)
+        if x.ndim > 3 or not _fits(x.shape, shape):
             raise PullbackError(f"{name} has shape {tuple(x.shape)}; expected a number, ({sim.nu},) or {shape}")
         if bool(x.isnan().any()):
             raise PullbackError(f"{name} holds values that are not a number")

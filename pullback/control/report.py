@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from pullback.control.iterate import Iterate
@@ -20,21 +22,21 @@ HEADER = " iter         cost       stop   gradient      regul       step        
 class Row(NamedTuple):
     """One iteration, a number for each problem (B,)."""
 
-    cost: Tensor
+    cost: np.ndarray
     """After the step."""
-    stop: Tensor
+    stop: np.ndarray
     """The change of cost that the model expected of a whole step."""
-    gradient: Tensor
+    gradient: np.ndarray
     """The largest derivative by a control that is free to move."""
-    regularization: Tensor
-    step: Tensor
+    regularization: np.ndarray
+    step: np.ndarray
     """The share of the step that was taken; 0: none."""
-    feasibility: Tensor
+    feasibility: np.ndarray
     """The largest gap between a step's end and the state that follows it."""
 
 
 class Table:
-    """The iterations so far; printed as they come if `verbose`, of several problems the mean cost and the worst rest."""
+    """The iterations so far; printed as they come if `verbose`: the mean cost and the worst of the rest."""
 
     def __init__(self, batch: int, verbose: bool) -> None:
         self.rows: list[Row] = []
@@ -51,20 +53,22 @@ class Table:
                 print(HEADER)
             print(self.line(len(self.rows) - 1))
 
-    def followed_by(self, other: Table) -> Table:
-        """Return this table with the rows of another after it."""
-        both = Table(self.batch, verbose=False)
-        both.rows = self.rows + other.rows
-        both.seconds = self.seconds + [self.seconds[-1] + x for x in other.seconds]
-        return both
+    @staticmethod
+    def joined(tables: Sequence[Table]) -> Table:
+        """Return tables one after the other."""
+        joined = Table(tables[0].batch, verbose=False)
+        for table in tables:
+            past = joined.seconds[-1] if joined.seconds else 0.0
+            joined.rows += table.rows
+            joined.seconds += [past + x for x in table.seconds]
+        return joined
 
     def line(self, number: int) -> str:
         """Return an iteration as a line of text."""
         row = self.rows[number]
-        cost, step = row.cost.mean().item(), row.step.min().item()
-        rest = [x.max().item() for x in (row.stop, row.gradient, row.regularization)]
-        numbers = [*[f"{x:10.3e}" for x in rest], f"{step:10.4f}", f"{row.feasibility.max().item():10.3e}"]
-        return f"{number:5d} {cost:12.6g} {' '.join(numbers)}"
+        rest = [f"{x.max():10.3e}" for x in (row.stop, row.gradient, row.regularization)]
+        numbers = [*rest, f"{row.step.min():10.4f}", f"{row.feasibility.max():10.3e}"]
+        return f"{number:5d} {row.cost.mean():12.6g} {' '.join(numbers)}"
 
     def __len__(self) -> int:
         """Return the number of iterations."""
@@ -104,7 +108,9 @@ class Result:
     """By how much constraints are missed at most, (B,), where there are any."""
 
     @staticmethod
-    def of(here: Iterate, policy: Policy, converged: Tensor, failed: Tensor, interrupted: bool, table: Table) -> Result:
+    def of(
+        here: Iterate, policy: Policy, converged: np.ndarray, failed: np.ndarray, interrupted: bool, table: Table
+    ) -> Result:
         """Return a result with its reasons."""
         reasons = []
         for done, lost in zip(converged.tolist(), failed.tolist()):
@@ -114,7 +120,10 @@ class Result:
                 reasons.append("no step lowers the cost, however short, at the largest regularisation; the best so far")
             else:
                 reasons.append("interrupted" if interrupted else f"{len(table)} iterations used up")
-        return Result(here.states, here.controls, policy.K, policy.k, here.cost, converged, here.gap, reasons, table)
+        like = here.controls
+        cost, gap = like.new_tensor(here.cost), like.new_tensor(here.gap)
+        done = torch.from_numpy(converged).to(like.device)
+        return Result(here.states, here.controls, policy.K, policy.k, cost, done, gap, reasons, table)
 
     def constrained(self, cost: Tensor, violation: Tensor, met: float, table: Table) -> Result:
         """Return the result of a problem with constraints: its own cost, and how far they are missed."""

@@ -86,12 +86,17 @@ class _Variables:
 
 
 def _rows(outputs: Tensor, z: Tensor) -> Tensor:
-    """Return the derivatives (..., k, n) of outputs (..., k) by z (..., n), node by node, all rows at once."""
+    """Return the derivatives (..., k, n) of outputs (..., k) by z (..., n), node by node."""
     k = outputs.shape[-1]
-    if not outputs.requires_grad:
+    if not outputs.requires_grad or k == 0:
         return z.new_zeros(*z.shape[:-1], k, z.shape[-1])
     pick = torch.eye(k, dtype=z.dtype, device=z.device).view(k, *(1,) * (z.ndim - 1), k).expand(k, *outputs.shape)
-    (rows,) = torch.autograd.grad(outputs, z, pick, is_grads_batched=True, allow_unused=True, materialize_grads=True)
+    options = {"allow_unused": True, "materialize_grads": True, "retain_graph": True}
+    try:
+        (rows,) = torch.autograd.grad(outputs, z, pick, is_grads_batched=True, **options)
+    except RuntimeError:
+        # what holds kernels is pulled back row by row
+        rows = torch.stack([torch.autograd.grad(outputs, z, row, **options)[0] for row in pick])
     return rows.movedim(0, -2)
 
 

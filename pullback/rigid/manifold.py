@@ -142,7 +142,7 @@ def skew(x: Tensor) -> Tensor:
 
 
 def inverse_right_jacobian(x: Tensor) -> Tensor:
-    """Return (..., 3, 3) that takes a small turn d in the turned axes to the change of x: exp(x) exp(d) = exp(x + J d)."""
+    """Return J (..., 3, 3) with exp(x) exp(d) = exp(x + J d) for small d, the inverse right Jacobian of rotations."""
     s = x.square().sum(-1)[..., None, None]
     small = s < SMALL
     angle = torch.where(small, torch.ones_like(s), s).sqrt()

@@ -85,6 +85,7 @@ class WorldParameters:
         }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
+        self._given: list[tuple[object, Tensor | None]] | None = None
         self._version = -1
         self._rows: Rows | None = None
         self._packed: Tensor | None = None
@@ -93,7 +94,7 @@ class WorldParameters:
     def __call__(self) -> Rows:
         """Return the rows of the present values, differentiable in all that requires a gradient."""
         rows = self._rows
-        if rows is None or self._version != self.world.version or any(self._learned):
+        if rows is None or self._version != self.world.version or (any(self._learned) and not self._is_as_given()):
             return self._refresh()
         for tensor, version in self._watched:
             if tensor._version != version or tensor.requires_grad:
@@ -171,6 +172,19 @@ class WorldParameters:
             "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules
+        learned = [module for learned in self._learned for module in learned.values()]
+        is_given = all(isinstance(module, GivenValue) for module in learned)
+        self._given = [(module, module._buffers["value"]) for module in learned] if is_given else None
+
+    def _is_as_given(self) -> bool:
+        """Tell whether robots have the values that were set when last looked at, and nothing that learns."""
+        given = self._given
+        if given is None:
+            return False
+        now = [module for learned in self._learned for module in learned.values()]
+        return len(now) == len(given) and all(
+            module is known and module._buffers["value"] is value for module, (known, value) in zip(now, given)
+        )
 
     def _check(self) -> None:
         """Refuse what changed since the world was compiled in a way that its arrays do not know."""

@@ -36,7 +36,8 @@ def screw_residual(
     p: Tensor, quat: Tensor, position: Tensor | None, orientation: Tensor | None, jacobian: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return the logarithm (linear, angular) of the frame's pose as the target sees it, and its Jacobian."""
-    assert position is not None and orientation is not None
+    assert position is not None
+    assert orientation is not None
     back = conjugate(orientation).expand_as(quat)
     between = quaternion_product(back, quat)
     turn = rotation_vector(between)
