@@ -17,6 +17,8 @@ from pullback.rigid.state import FINE, State, Status, Trajectory
 
 Tensor = torch.Tensor
 
+SPREAD = (1.0, 0.5, 0.25, 0.125, 0.03, 0.005)
+"""The steps of which the best is taken, where that is asked for."""
 WHOLE = (1.0,)
 SHORTER = tuple(0.5**k for k in range(1, 10))
 """The step that is tried first, and those that are tried side by side where it is too long."""
@@ -153,17 +155,27 @@ def find_gaps(sim: Sim, states: Trajectory, controls: Tensor) -> Tensor:
 
 
 def line_search(
-    problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray
+    problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray, *, best: bool = False
 ) -> tuple[Iterate, np.ndarray]:
     """Return the motion after the longest step that lowers the cost enough, and the steps (B,), 0 where none does.
 
-    A whole step is tried first, and nine shorter ones side by side for the problems that it does not suit.
+    A whole step is tried first, and nine shorter ones side by side for the problems that it does not suit. With `best`
+    six are tried side by side, and the one with the lowest cost is taken.
     """
     if not live.any():
         return here, np.zeros(problem.batch)
     # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
     shares = len(problem.sim.parameters.packed()) == 1
     moved, step, worlds = here, np.zeros(problem.batch), live.nonzero()[0]
+    if best and shares and here.gaps is None:
+        tried = SPREAD
+        trial = _try(problem, here, policy, tried, worlds)
+        costs = np.where(np.isfinite(trial.cost), trial.cost, np.inf).reshape(len(tried), -1)
+        noise = ROUNDING * np.finfo(costs.dtype).eps * abs(here.cost[worlds])
+        lowest, found = costs.argmin(0), costs.min(0) < here.cost[worlds] - noise
+        columns = lowest * len(worlds) + np.arange(len(worlds))
+        step[worlds[found]] = np.asarray(tried)[lowest[found]]
+        return _put(moved, worlds[found], trial, columns[found]), step
     for tried in (WHOLE, SHORTER) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
         together = shares and (tried is not WHOLE or len(worlds) < problem.batch)
         trial = _try(problem, here, policy, tried, worlds if together else None)

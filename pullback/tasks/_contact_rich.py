@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 
+PLAIN = PGS()
 HOLD = 0.5
 """For how long [s] the end is watched: what counts is where things are after it."""
 TOLERANCE = 1e-4
@@ -145,11 +146,11 @@ def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
 
 
 def compile_both(
-    build: Callable[[PGS | Compliant], World], springs: Compliant, dt: float, options: Options
+    build: Callable[[PGS | Compliant], World], springs: Compliant, dt: float, options: Options, *, plain: PGS = PLAIN
 ) -> tuple[Sim, Sim | None]:
     """Return the simulation of a world with the default contact, and with springs if they are asked for."""
     settings = {"dt": dt, "dtype": torch.float64, "device": find_device(options.device), "damping": "implicit"}
-    sim = build(PGS()).compile(**settings)
+    sim = build(plain).compile(**settings)
     if not options.soft_iterations:
         return sim, None
     with warnings.catch_warnings():
@@ -196,22 +197,23 @@ def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, ver
         began = perf_counter()
         problem = scene.pose(sim, start, guess)
         with torch.no_grad():
-            costs.append(problem.cost(sim.rollout(start, controls), controls)[None])
+            costs.append(problem.cost(sim.rollout(start, controls), controls)[None].cpu())
         seconds.append(torch.tensor([spent]))
         if verbose:
             print(f"{'springs' if sim is scene.soft else 'plain world'}, at most {iterations} iterations")
         result = ilqr(
             problem, controls, iterations=iterations, tolerance=TOLERANCE, regularization=scene.regularization,
+            search="best",
             gains=False, verbose=verbose,
         )  # fmt: skip
         controls, reason = result.controls, result.reason
-        costs.append(torch.stack([row.cost for row in result.table.rows]))
+        costs.append(torch.stack([torch.as_tensor(row.cost) for row in result.table.rows]))
         seconds.append(spent + torch.tensor(result.table.seconds))
-        accepted = accepted + torch.stack([row.step > 0.0 for row in result.table.rows]).sum(0)
+        accepted = accepted + torch.stack([torch.as_tensor(row.step > 0.0) for row in result.table.rows]).sum(0)
         soft = len(result.table) if sim is scene.soft else soft
         spent += perf_counter() - began
     assert isinstance(accepted, Tensor)
-    return Search(controls, torch.cat(costs).cpu(), torch.cat(seconds), accepted.cpu(), soft, reason)
+    return Search(controls, torch.cat(costs), torch.cat(seconds), accepted, soft, reason)
 
 
 @torch.no_grad()

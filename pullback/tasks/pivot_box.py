@@ -19,7 +19,7 @@ import torch
 
 from pullback.control import ControlCost, Problem, Residual
 from pullback.rigid.actuators import VelocityServo
-from pullback.rigid.contact import PGS, Compliant
+from pullback.rigid.contact import PGS, Compliant, Exact
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world import World
@@ -70,7 +70,7 @@ def run(options: Options) -> Solved:
 
 def scene(options: Options) -> Scene:
     """Return the task from random starts."""
-    sim, soft = compile_both(build, SPRINGS, DT, options)
+    sim, soft = compile_both(build, SPRINGS, DT, options, plain=Exact())
     start = random_starts(sim, options)
     guess = first_controls(start, options)
     return Scene("pivot-box", sim, soft, start, guess, pose, judge, draw, spread=0.05)
