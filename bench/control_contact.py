@@ -26,7 +26,7 @@ def measure(name: str, seed: int = 0) -> tuple[Rows, dict[str, float]]:
     task = TASKS[name]
     options = task.Options(starts=STARTS, seed=seed)
     found = optimize(task.scene(options), options)
-    iterations, seconds = len(found.search.costs) - 2, found.search.seconds[-1].item()
+    iterations, seconds = found.search.iterations, found.search.seconds[-1].item()
     row = (
         f"{name}: successes of {STARTS}",
         str(found.successes),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -48,6 +48,8 @@ class Options:
     """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
     iterations: int = 40
     """Iterations of iLQR in the plain world after that, at most."""
+    retries: int = 2
+    """How often those that do not end well are tried again, from where they are stuck and some noise."""
     generations: int = 60
     """Generations of CMA-ES on the first start, to compare with; 0: none."""
     seed: int = 0
@@ -75,11 +77,11 @@ class Scene:
     """Which worlds ended well (B,), and their errors (B,) by what they are called."""
     draw: Callable[[Axes, Axes, Solved], None]
     """Draws a film and how all starts went."""
-    afterwards: Literal["stop", "hold"] = "stop"
-    """Controls after the horizon: zero, or the last ones."""
+    stop: Callable[[State], Tensor]
+    """Controls (B, nu) that stop what is driven where it is, after the horizon."""
     regularization: float = 1e-3
-    spread: float = 0.1
-    """The standard deviation CMA-ES starts with, in the unit of the controls."""
+    spread: float = 0.05
+    """Standard deviation of the noise of another try, and of CMA-ES at first, in the unit of the controls."""
 
 
 @dataclass
@@ -95,7 +97,8 @@ class Search:
     accepted: Tensor
     """Iterations (B,) whose step was taken."""
     soft: int
-    reason: list[str]
+    iterations: int
+    """How many there were; in `costs` there is one more for each stage, that of what it starts from."""
 
 
 @dataclass
@@ -161,7 +164,7 @@ def compile_both(
 
 def check(options: Options) -> None:
     """Refuse what cannot be solved."""
-    for name, least in (("starts", 1), ("soft_iterations", 0), ("iterations", 1), ("generations", 0)):
+    for name, least in (("starts", 1), ("soft_iterations", 0), ("iterations", 1), ("retries", 0), ("generations", 0)):
         if getattr(options, name) < least:
             raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
@@ -179,23 +182,71 @@ def solve(scene: Scene, options: Options) -> Solved:
 
 
 def optimize(scene: Scene, options: Options, *, verbose: bool = False) -> Solved:
-    """Run iLQR on all starts, then simulate the controls once more and look at where things end."""
-    guessed, _ = scene.judge(watch(scene, scene.guess)[0][-1])
+    """Run iLQR on all starts, again on those that do not end well, and look at where the controls lead."""
+    guessed, _ = scene.judge(watch(scene, scene.start, scene.guess)[0][-1])
     search = run_ilqr(scene, scene.start, scene.guess, options, verbose=verbose)
-    motion, controls = watch(scene, search.controls)
+    generator = torch.Generator().manual_seed(options.seed)
+    for _ in range(options.retries):
+        success, _ = scene.judge(watch(scene, scene.start, search.controls)[0][-1])
+        stuck = (~success).nonzero()[:, 0]
+        if not len(stuck):
+            break
+        try_again(scene, search, stuck, options, generator, verbose)
+    motion, controls = watch(scene, scene.start, search.controls)
     success, errors = scene.judge(motion[-1])
     return Solved(motion, controls, len(scene.guess), success, errors, guessed, search)
 
 
-def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, verbose: bool = False) -> Search:
-    """Return what iLQR finds with springs for contact first, and from there in the plain world."""
+def try_again(
+    scene: Scene, search: Search, stuck: Tensor, options: Options, generator: torch.Generator, verbose: bool
+) -> None:
+    """Search once more in the plain world for some starts, from noise on their controls; keep what is better."""
+    start, guess = State(scene.start.q[stuck], scene.start.qd[stuck]), scene.guess[:, stuck]
+    between = lines_between_knots(guess)
+    knots = torch.randn(between.shape[1], len(stuck), scene.sim.nu, generator=generator, dtype=guess.dtype).to(guess)
+    noise = scene.spread * torch.einsum("tk,kbj->tbj", between, knots)
+    plain = replace(options, soft_iterations=0)
+    again = run_ilqr(scene, start, guess, plain, controls=search.controls[:, stuck] + noise, verbose=verbose)
+    well, _ = scene.judge(watch(scene, start, again.controls)[0][-1])
+    take = well.cpu() | (again.costs[-1] < search.costs[-1, stuck.cpu()])
+    search.controls[:, stuck[take]] = again.controls[:, take]
+    rows = search.costs[-1:].repeat(len(again.costs), 1)
+    rows[:, stuck[take].cpu()] = again.costs[:, take]
+    search.costs = torch.cat([search.costs, rows])
+    search.seconds = torch.cat([search.seconds, search.seconds[-1] + again.seconds])
+    search.accepted[stuck.cpu()] += again.accepted
+    search.iterations += again.iterations
+
+
+def lines_between_knots(controls: Tensor) -> Tensor:
+    """Return the matrix (T, knots) that takes values at knots to straight lines between them."""
+    steps = len(controls)
+    knots = 1 + steps // STEPS_PER_KNOT
+    place = torch.arange(steps).to(controls)[:, None] * ((knots - 1) / steps)
+    return (1.0 - (place - torch.arange(knots).to(controls)).abs()).clamp(min=0.0)
+
+
+def run_ilqr(
+    scene: Scene,
+    start: State,
+    guess: Tensor,
+    options: Options,
+    *,
+    controls: Tensor | None = None,
+    verbose: bool = False,
+) -> Search:
+    """Return what iLQR finds with springs for contact first, and from there in the plain world.
+
+    It starts from the guess, or from other controls, which do not change the problem.
+    """
     costs, seconds, accepted, soft = [], [], 0, 0
-    controls, spent, reason = guess, 0.0, []
+    controls, spent, count = guess if controls is None else controls, 0.0, 0
     for sim, iterations in ((scene.soft, options.soft_iterations), (scene.sim, options.iterations)):
         if sim is None or not iterations:
             continue
         began = perf_counter()
         problem = scene.pose(sim, start, guess)
+        controls = controls.clamp(problem.lower, problem.upper)
         with torch.no_grad():
             costs.append(problem.cost(sim.rollout(start, controls), controls)[None].cpu())
         seconds.append(torch.tensor([spent]))
@@ -203,25 +254,27 @@ def run_ilqr(scene: Scene, start: State, guess: Tensor, options: Options, *, ver
             print(f"{'springs' if sim is scene.soft else 'plain world'}, at most {iterations} iterations")
         result = ilqr(
             problem, controls, iterations=iterations, tolerance=TOLERANCE, regularization=scene.regularization,
-            search="best",
-            gains=False, verbose=verbose,
+            search="best", gains=False, verbose=verbose,
         )  # fmt: skip
-        controls, reason = result.controls, result.reason
+        controls, count = result.controls, count + len(result.table)
         costs.append(torch.stack([torch.as_tensor(row.cost) for row in result.table.rows]))
         seconds.append(spent + torch.tensor(result.table.seconds))
         accepted = accepted + torch.stack([torch.as_tensor(row.step > 0.0) for row in result.table.rows]).sum(0)
         soft = len(result.table) if sim is scene.soft else soft
         spent += perf_counter() - began
     assert isinstance(accepted, Tensor)
-    return Search(controls, torch.cat(costs), torch.cat(seconds), accepted, soft, reason)
+    return Search(controls, torch.cat(costs), torch.cat(seconds), accepted, soft, count)
 
 
 @torch.no_grad()
-def watch(scene: Scene, controls: Tensor) -> tuple[Trajectory, Tensor]:
-    """Simulate controls (T, B, nu) in the plain world, and a while after them; return the motion and all controls."""
-    last = controls[-1:] if scene.afterwards == "hold" else torch.zeros_like(controls[-1:])
-    controls = torch.cat([controls, last.expand(round(HOLD / scene.sim.dt), -1, -1)])
-    return scene.sim.rollout(scene.start, controls, check=True), controls
+def watch(scene: Scene, start: State, controls: Tensor) -> tuple[Trajectory, Tensor]:
+    """Simulate controls (T, B, nu) in the plain world, and half a second of stopping after them; return all of it."""
+    sim = scene.sim
+    plan = sim.rollout(start, controls, check=True)
+    stopped = scene.stop(plan[-1]).expand(round(HOLD / sim.dt), -1, -1)
+    rest = sim.rollout(State(plan.q[-1], plan.qd[-1]), stopped, check=True)
+    q, qd = torch.cat([plan.q, rest.q[1:]]), torch.cat([plan.qd, rest.qd[1:]])
+    return Trajectory(q, qd, rest.status, torch.arange(len(q))), torch.cat([controls, stopped])
 
 
 # -- CMA-ES --------------------------------------------------------------------------------------------------------
@@ -232,10 +285,7 @@ def compare(scene: Scene, found: Solved, options: Options, console: Console) -> 
     start = State(scene.start.q[:1], scene.start.qd[:1])
     guess = scene.guess[:, :1]
     found.alone = run_ilqr(scene, start, guess, options)
-    problem, steps = scene.pose(scene.sim, start, guess), len(guess)
-    knots = 1 + steps // STEPS_PER_KNOT
-    place = torch.arange(steps, dtype=guess.dtype, device=guess.device)[:, None] * ((knots - 1) / steps)
-    between = (1.0 - (place - torch.arange(knots, device=guess.device)).abs()).clamp(min=0.0)
+    problem, between = scene.pose(scene.sim, start, guess), lines_between_knots(guess)
 
     @torch.no_grad()
     def objective(candidates: Tensor) -> Tensor:
@@ -248,7 +298,7 @@ def compare(scene: Scene, found: Solved, options: Options, console: Console) -> 
 
     found.baseline = minimize(
         objective,
-        guess.new_zeros(1, knots, scene.sim.nu),
+        guess.new_zeros(1, between.shape[1], scene.sim.nu),
         method="cma",
         iterations=options.generations,
         spread=scene.spread,
@@ -273,7 +323,7 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
         table.add_row(str(k), str(int(search.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
     console.print(table)
     console.print(
-        f"{len(search.costs) - 2} iterations, {search.soft} of them with springs, in {search.seconds[-1].item():.1f} s "
+        f"{search.iterations} iterations, {search.soft} of them with springs, in {search.seconds[-1].item():.1f} s "
         f"for all starts; of the first guesses {int(found.guess_success.sum())} end well"
     )
     if found.alone is None or found.baseline is None:
@@ -282,7 +332,7 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
     for header in ("", "iterations", "seconds", "cost"):
         table.add_column(header, justify="left" if not header else "right")
     alone, other = found.alone, found.baseline
-    numbers = str(len(alone.costs) - 2), f"{alone.seconds[-1].item():.1f}", f"{alone.costs[-1, 0].item():.4g}"
+    numbers = str(alone.iterations), f"{alone.seconds[-1].item():.1f}", f"{alone.costs[-1, 0].item():.4g}"
     table.add_row("iLQR", *numbers)
     table.add_row("CMA-ES", str(len(other.curve)), f"{float(other.seconds[-1]):.1f}", f"{other.loss:.4g}")
     console.print(table)

@@ -68,7 +68,7 @@ WAIT = 20
 class Options(shared.Options):
     """How to open a door."""
 
-    soft_iterations: int = 30
+    soft_iterations: int = 0
     """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
     angle: float = 45.0
     """How far to open the door [degrees]."""
@@ -103,8 +103,8 @@ def scene(options: Options) -> Scene:
         lambda sim, start, guess: pose(sim, start, guess, asked),
         lambda end: judge(end, asked),
         lambda film, motion, found: draw(film, motion, found, options),
-        afterwards="hold",
-        spread=0.05,
+        lambda end: stop(sim, end),
+        spread=0.02,
     )
 
 
@@ -201,12 +201,20 @@ def pose(sim: Sim, start: State, guess: Tensor, asked: float) -> Problem:
     slow = StateCost(weights=guess.new_tensor([0.0] * sim.nv + [1e-2] * sim.nv))
     running = Residual(opened, towards_end) + slow + level + ControlCost(1e-2, guess)
     lower, upper = (guess.new_tensor([getattr(x, side) for x in panda_limits()]) for side in ("lower", "upper"))
-    return Problem(sim, start, STEPS, running, Residual(opened, (400.0, 20.0)), lower=lower, upper=upper)
+    ending = Residual(opened, (400.0, 20.0)) + 100.0 * slow
+    return Problem(sim, start, STEPS, running, ending, lower=lower, upper=upper)
 
 
 def panda_limits() -> list[Limits]:
     """Return the limits of the arm's joints."""
     return [x.limits for x in panda_gripper.tree().joints if x.type == "revolute"]
+
+
+def stop(sim: Sim, end: State) -> Tensor:
+    """Return targets that hold the arm where it is, against its weight."""
+    arm = end.q[:, :7]
+    weight = arm_of(sim).compute_inverse_dynamics(arm, torch.zeros_like(arm), torch.zeros_like(arm))
+    return (arm + weight / arm.new_tensor(STIFFNESS)).detach()
 
 
 def judge(end: State, asked: float) -> tuple[Tensor, dict[str, Tensor]]:

@@ -52,11 +52,11 @@ HEIGHT = 0.07
 class Options(shared.Options):
     """How to pivot a box up against a wall."""
 
-    soft_iterations: int = 30
+    soft_iterations: int = 0
     """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
     gap: float = 0.05
     """Distance [m] between box and wall at the start, at most."""
-    lift: float = 30.0
+    lift: float = 60.0
     """How far [degrees] the first controls would turn the box if it followed them; it slips."""
     press: float = 0.08
     """Speed [m/s] at which the first controls press on; the drive makes 100 N·s/m of it."""
@@ -73,7 +73,7 @@ def scene(options: Options) -> Scene:
     sim, soft = compile_both(build, SPRINGS, DT, options, plain=Exact())
     start = random_starts(sim, options)
     guess = first_controls(start, options)
-    return Scene("pivot-box", sim, soft, start, guess, pose, judge, draw, spread=0.05)
+    return Scene("pivot-box", sim, soft, start, guess, pose, judge, draw, stop)
 
 
 def build(contact: PGS | Compliant) -> World:
@@ -137,6 +137,11 @@ def pose(sim: Sim, start: State, guess: Tensor) -> Problem:
 
     running = Residual(tilt, 0.0025) + ControlCost(5e-3)
     return Problem(sim, start, STEPS, running, Residual(ending), lower=-FASTEST, upper=FASTEST)
+
+
+def stop(end: State) -> Tensor:
+    """Return speeds of zero."""
+    return torch.zeros_like(end.q[:, :2])
 
 
 def judge(end: State) -> tuple[Tensor, dict[str, Tensor]]:

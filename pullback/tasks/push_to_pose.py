@@ -70,7 +70,7 @@ def scene(options: Options) -> Scene:
     """Return the task from random starts."""
     sim, soft = compile_both(build, SPRINGS, DT, options)
     start = random_starts(sim, options)
-    return Scene("push-to-pose", sim, soft, start, first_controls(start), pose, judge, draw, spread=0.05)
+    return Scene("push-to-pose", sim, soft, start, first_controls(start), pose, judge, draw, stop)
 
 
 def build(contact: PGS | Compliant) -> World:
@@ -146,6 +146,11 @@ def pose(sim: Sim, start: State, guess: Tensor) -> Problem:
 
     running, terminal = ControlCost(5e-3), Residual(ending)
     return Problem(sim, start, STEPS, running, terminal, lower=-FASTEST, upper=FASTEST)
+
+
+def stop(end: State) -> Tensor:
+    """Return speeds of zero."""
+    return torch.zeros_like(end.q[:, :2])
 
 
 def judge(end: State) -> tuple[Tensor, dict[str, Tensor]]:
