@@ -44,10 +44,10 @@ class Options:
 
     starts: int = 20
     """Random starts, solved side by side as one batch."""
-    soft_iterations: int = 40
-    """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
     iterations: int = 40
-    """Iterations of iLQR in the plain world after that, at most."""
+    """Iterations of iLQR, at most."""
+    soft_iterations: int = 0
+    """Iterations before that with springs for contact, whose gradients have no kinks."""
     retries: int = 2
     """How often those that do not end well are tried again, from where they are stuck and some noise."""
     generations: int = 60
@@ -81,7 +81,9 @@ class Scene:
     """Controls (B, nu) that stop what is driven where it is, after the horizon."""
     regularization: float = 1e-3
     spread: float = 0.05
-    """Standard deviation of the noise of another try, and of CMA-ES at first, in the unit of the controls."""
+    """Standard deviation of CMA-ES at first, in the unit of the controls."""
+    noise: float = 0.02
+    """Standard deviation of the noise of another try, in the same unit."""
 
 
 @dataclass
@@ -204,7 +206,7 @@ def try_again(
     start, guess = State(scene.start.q[stuck], scene.start.qd[stuck]), scene.guess[:, stuck]
     between = lines_between_knots(guess)
     knots = torch.randn(between.shape[1], len(stuck), scene.sim.nu, generator=generator, dtype=guess.dtype).to(guess)
-    noise = scene.spread * torch.einsum("tk,kbj->tbj", between, knots)
+    noise = scene.noise * torch.einsum("tk,kbj->tbj", between, knots)
     plain = replace(options, soft_iterations=0)
     again = run_ilqr(scene, start, guess, plain, controls=search.controls[:, stuck] + noise, verbose=verbose)
     well, _ = scene.judge(watch(scene, start, again.controls)[0][-1])

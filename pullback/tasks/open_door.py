@@ -68,8 +68,8 @@ WAIT = 20
 class Options(shared.Options):
     """How to open a door."""
 
-    soft_iterations: int = 0
-    """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
+    iterations: int = 30
+    """Iterations of iLQR, at most."""
     angle: float = 45.0
     """How far to open the door [degrees]."""
     ajar: float = 8.0
@@ -104,7 +104,6 @@ def scene(options: Options) -> Scene:
         lambda end: judge(end, asked),
         lambda film, motion, found: draw(film, motion, found, options),
         lambda end: stop(sim, end),
-        spread=0.02,
     )
 
 

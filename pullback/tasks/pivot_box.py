@@ -39,7 +39,7 @@ FINGER_FRICTION, GROUND_FRICTION, WALL_FRICTION = 0.9, 0.3, 0.2
 SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=5e-4, slip_speed=0.005)
 FASTEST = 0.6
 """Speed [m/s] along each rail, at most."""
-DT, STEPS = 0.0125, 160
+DT, STEPS = 0.0125, 168
 UPRIGHT, STILL = 5.0, 0.02
 """What ends well: angle from upright [degrees], and speeds [m/s, rad/s] at the end, at most."""
 APPROACH, PRESS, LIFT = 24, 24, 80
@@ -52,11 +52,11 @@ HEIGHT = 0.07
 class Options(shared.Options):
     """How to pivot a box up against a wall."""
 
-    soft_iterations: int = 0
-    """Iterations of iLQR with contact by springs, whose gradients have no kinks, at most; 0: none."""
+    iterations: int = 30
+    """Iterations of iLQR, at most."""
     gap: float = 0.05
     """Distance [m] between box and wall at the start, at most."""
-    lift: float = 60.0
+    lift: float = 90.0
     """How far [degrees] the first controls would turn the box if it followed them; it slips."""
     press: float = 0.08
     """Speed [m/s] at which the first controls press on; the drive makes 100 N·s/m of it."""
@@ -135,7 +135,7 @@ def pose(sim: Sim, start: State, guess: Tensor) -> Problem:
     def ending(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         return torch.cat([8.0 * tilt(q, qd, u), 0.5 * qd[..., 2:5], 2.0 * qd[..., 5:8]], -1)
 
-    running = Residual(tilt, 0.0025) + ControlCost(5e-3)
+    running = Residual(tilt, 0.02) + ControlCost(5e-3)
     return Problem(sim, start, STEPS, running, Residual(ending), lower=-FASTEST, upper=FASTEST)
 
 

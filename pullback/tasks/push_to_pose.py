@@ -52,6 +52,8 @@ ARC, DOCK, REST = 50, 12, 8
 class Options(shared.Options):
     """How to push a box to a pose."""
 
+    iterations: int = 60
+    """Iterations of iLQR, at most."""
     distance: tuple[float, float] = (0.25, 0.4)
     """How far [m] the box starts from its goal: between these."""
     bearing: float = 35.0
