@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 
-SLACK = 1e-6
-"""How far [rad, m] a state may lie beyond a joint's end."""
+SLACK = 1e-3
+"""How far [rad, m] a state may lie beyond a joint's end, which is not perfectly hard."""
 
 
 class Problem:
@@ -58,6 +58,7 @@ class Problem:
             )
         self.sim, self.horizon = sim, int(horizon)
         self.state = _check_state(sim, state)
+        _check_limits(sim, self.state)
         self.batch = len(self.state.q)
         self.running = bind(running, Place(sim, self.horizon, self.batch, is_end=False))
         self.terminal = bind(terminal, Place(sim, 1, self.batch, is_end=True))
@@ -67,7 +68,7 @@ class Problem:
         self._check_cost()
 
     def start_from(self, state: State) -> Problem:
-        """Return the same problem from other states."""
+        """Return the same problem from other states, where a plant may be beyond the ends of its joints."""
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.state = _check_state(self.sim, state)
@@ -161,7 +162,6 @@ def _check_state(sim: Sim, state: State) -> State:
     state = state.detach()
     if worlds == 1 and given > 1:
         state = State(*[None if x is None else x.repeat(given, 1) for x in (state.q, state.qd, state.impulses)])  # pyright: ignore
-    _check_limits(sim, state)
     return state
 
 

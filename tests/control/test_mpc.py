@@ -97,3 +97,13 @@ def sleds_of_three():
     world = pb.World()
     world.add(pb.load("pendulum3"), name="arm")
     return world.compile(dt=0.02, dtype=REAL)
+
+
+def test_a_plant_beyond_its_stops_is_planned_for():
+    sim = sleds(lower=-1.0, upper=1.0)
+    problem = Problem(sim, sim.initial_state(), 10, StateCost() + ControlCost())
+    beyond = pb.State(torch.full((1, 2), 1.01, dtype=REAL), torch.zeros(1, 2, dtype=REAL))
+    drive = mpc(problem, sim, 5, state=beyond)
+    assert drive.q[-1].abs().max() < 1.01
+    with pytest.raises(PullbackError, match="outside its limits -1 to 1"):
+        Problem(sim, beyond, 10, StateCost())
