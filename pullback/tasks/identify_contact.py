@@ -166,7 +166,7 @@ def draw(found: Found, options: Options, path: Path) -> Path:
     for axis in axes[1]:
         axis.axhline(bar, color="gray", linestyle="--", label=f"{bar:g} %")
     axes[0, 0].set_ylabel("loss [noise²]")
-    axes[1, 0].set(ylabel="largest error [%]", xlabel="evaluations of the search, 1 is the start")
+    axes[1, 0].set(ylabel="largest error [%]", xlabel="iteration + 1")
     axes[1, 1].set_xlabel("time [s]")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
