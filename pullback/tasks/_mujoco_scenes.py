@@ -56,10 +56,10 @@ class Scene:
     unknowns: list[Unknown]
     true: dict[str, float]
     """The true value of each number, by its entry: `mass of block`."""
-    window: int
-    """Samples of a window that suit this motion."""
-    noisy_window: int
-    """The same where measurements are noisy."""
+    windows: tuple[int, ...]
+    """Samples of a window that suit this motion, of one search after the other."""
+    noisy_windows: tuple[int, ...]
+    """The same where measurements are noisy: longer ones average more, and need a start that is close."""
 
 
 def make_scene(name: str, *, seed: int = 0, seconds: float | None = None) -> Scene:
@@ -174,7 +174,7 @@ def push(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
         recordings.append(record(mujoco, model, data, round((seconds or 0.8) / SAMPLE), force, look))
     sim = _compile(_pushed_sled(mass=0.8, friction=0.6))
     unknowns = [Unknown("sled/body", "mass", start=0.8, solid=True), Unknown("sled", "friction", start=0.6)]
-    return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, 20, 20)
+    return Scene(sim, recordings, unknowns, {"mass of sled/body": mass, "friction of sled": friction}, (20,), (20,))
 
 
 def _pushed_sled(*, mass: float, friction: float) -> World:
@@ -224,7 +224,7 @@ def roll(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Sce
     world.add_sphere("ball", radius=BALL, mass=mass, position=(0.0, 0.0, BALL))
     sim = _compile(world)
     unknowns = [Unknown("ball", "friction", start=0.5), Unknown("ball", "size", start=0.9 * BALL)]
-    return Scene(sim, recordings, unknowns, {"friction of ball": friction, "size of ball": BALL}, 10, 20)
+    return Scene(sim, recordings, unknowns, {"friction of ball": friction, "size of ball": BALL}, (10,), (20,))
 
 
 # -- an arm that waves ------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     sim = world.compile(
         dt=SAMPLE, substeps=2, dtype=torch.float64, integrator="rk4", without=["contacts", "limits", "friction"]
     )
-    return Scene(sim, recordings, unknowns, true, 20, 20)
+    return Scene(sim, recordings, unknowns, true, (20,), (20, 50))
 
 
 def _mujoco_arm(mujoco: Any, truth: Any) -> Any:

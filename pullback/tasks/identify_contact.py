@@ -9,7 +9,7 @@ again by Levenberg–Marquardt, by Adam, and by CMA-ES, which has no derivatives
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from pullback.control.ambiguity import AmbiguityWarning
 from pullback.control.identify import Identification, identify
+from pullback.control.windows import Recording
 from pullback.core.errors import PullbackError
 from pullback.tasks._mujoco_scenes import Scene, make_scene, with_noise
 
@@ -78,17 +79,14 @@ def run(options: Options) -> Found:
     recordings = scene.recordings
     if options.noise > 0.0:
         recordings = with_noise(recordings, options.noise, torch.Generator().manual_seed(options.seed))
-    window = options.window or (scene.noisy_window if options.noise > 0.0 else scene.window)
-    limit = options.iterations or None
+    windows = scene.noisy_windows if options.noise > 0.0 else scene.windows
+    windows = (options.window,) if options.window else windows
     found = Found(scene, torch.tensor(list(scene.true.values()), dtype=torch.float64))
     for method in options.methods:
         with warnings.catch_warnings():
             # told with the table
             warnings.simplefilter("ignore", AmbiguityWarning)
-            found.searches[method] = identify(
-                *(scene.sim, recordings, scene.unknowns),
-                method=method, window=window, iterations=limit, seed=options.seed, progress=True,
-            )  # fmt: skip
+            found.searches[method] = search(scene, recordings, method, windows, options)
         if found.searches[method].interrupted:
             break
     report(found, options, console)
@@ -96,6 +94,28 @@ def run(options: Options) -> Found:
     found.picture = draw(found, options, options.out / f"{name}.png")
     save(found, options.out / f"{name}.npz")
     console.print(f"picture: {found.picture}")
+    return found
+
+
+def search(
+    scene: Scene, recordings: list[Recording], method: Chosen, windows: tuple[int, ...], options: Options
+) -> Identification:
+    """Find the unknowns with windows of one length after the other, each from what the one before left in the world."""
+    unknowns, found = scene.unknowns, None
+    for window in windows:
+        before = found
+        found = identify(
+            *(scene.sim, recordings, unknowns),
+            method=method, window=window, iterations=options.iterations or None, seed=options.seed, progress=True,
+        )  # fmt: skip
+        if before is not None:
+            found.losses = before.losses + found.losses
+            found.seconds = before.seconds + [before.seconds[-1] + x for x in found.seconds]
+            found.path = before.path + found.path
+        if found.interrupted:
+            break
+        unknowns = [replace(each, start=None) for each in unknowns]
+    assert found is not None
     return found
 
 
@@ -166,7 +186,7 @@ def draw(found: Found, options: Options, path: Path) -> Path:
     for axis in axes[1]:
         axis.axhline(bar, color="gray", linestyle="--", label=f"{bar:g} %")
     axes[0, 0].set_ylabel("loss [noise²]")
-    axes[1, 0].set(ylabel="largest error [%]", xlabel="evaluations of the search, 1 is the start")
+    axes[1, 0].set(ylabel="largest error [%]", xlabel="iteration + 1")
     axes[1, 1].set_xlabel("time [s]")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
