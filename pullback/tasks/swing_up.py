@@ -260,7 +260,7 @@ def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
     running = StateCost(upright, weights=(1.0, 2.0, 0.02, 0.02)) + ControlCost(1e-3)
     lower, upper = -system.limit, system.limit
     problem = Problem(model, model.initial_state(), PLAN, running, system.terminal, lower=lower, upper=upper)
-    return mpc(problem, real, steps, replan_every=2, iterations=2)
+    return mpc(problem, real, steps, replan_every=2)
 
 
 # -- the report ----------------------------------------------------------------------------------------------------
