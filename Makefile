@@ -42,8 +42,8 @@ bench-against: $(VENV)/.installed-base ## compare the speed of one Laikago with 
 bench-linearize: $(VENV)/.installed-bench ## measure the Jacobians of steps against differences by MuJoCo
 	$(BIN)/python -m bench.linearize
 
-bench-control: $(VENV)/.installed-bench ## measure optimal control of Crocoddyl's arm against Crocoddyl
-	$(BIN)/python -m bench.control_arm
+bench-control: $(VENV)/.installed-bench ## measure motion control and identification against other ways
+	$(BIN)/python -m bench.control
 
 bench-thermal: $(VENV)/.installed-bench ## measure a part being printed, its gradient and its memory
 	$(BIN)/python -m bench.thermal

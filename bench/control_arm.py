@@ -1,4 +1,4 @@
-"""Crocoddyl's public arm problem by `pb.control.ilqr` and by Crocoddyl, in one run: `python -m bench.control_arm`.
+"""Crocoddyl's public arm problem by `pb.control.ilqr` and by Crocoddyl, in one run: `python -m bench.control arm`.
 
 The left arm of Talos, seven joints, six with an armature of 0.1, reaches for a pose within 100 steps of 1 ms: weights 1
 for the pose, 1e-4 for state and torques, and the pose again at the end. Both start with the arm held in its first state
@@ -6,25 +6,23 @@ by the torques that hold it, from a regularisation of 0.1, as arm_manipulation_o
 (its log: cost 1.286, then 0.212 after 10 iterations), on one thread in float64, and take turns. First both are shown to
 have the same problem: steps, cost, torques.
 
-Options: `--quick` for a fast look; `--parts` for where the time of an iteration goes; `--gpu` for 1,024 problems from
-other first states as one batch on a GPU in float32, against one of them on a CPU core; `--urdf PATH` for the arm's file
-where example-robot-data is not installed.
+On a GPU: 1,024 problems from other first states as one batch in float32, against one of them on a CPU core. The arm's
+file may be named, where example-robot-data is not installed: `--urdf PATH`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import pullback as pb
+from bench.robot import Rows, verdict
 from bench.timing import time_in_turns
 
 STEPS, DT, ITERATIONS = 100, 1e-3, 10
@@ -35,7 +33,7 @@ FRAME = "gripper_left_joint"
 POSE = (0.0, 0.0, 0.4)
 START = (0.173046, 1.0, -0.52366, 0.0, 0.0, 0.1, -0.005)
 WEIGHTS = {"pose": 1.0, "state": 1e-4, "control": 1e-4}
-BARS = {"cost": 0.01, "time": 1.5, "batch": 20.0}
+ONE = "s for 10 iterations of one problem on a CPU core"
 PROBLEMS = 1024
 
 
@@ -206,7 +204,7 @@ def batch_on_gpu(rounds: int) -> dict[str, float]:
     result, alone = many(), single()
     taken = time_in_turns({"one": single, "many": many}, rounds=rounds)
     return {
-        "s for 10 iterations of one problem on a CPU core": taken["one"],
+        ONE: taken["one"],
         f"s for 10 iterations of {PROBLEMS} problems on a GPU": taken["many"],
         "times one on a CPU core": taken["many"] / taken["one"],
         "median cost on the GPU": float(result.cost.median()),
@@ -214,18 +212,35 @@ def batch_on_gpu(rounds: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Print the figures; write them to out/bench_control_arm.json."""
-    torch.set_num_threads(1)
-    rounds = 3 if "--quick" in sys.argv else 15
-    task = batch_on_gpu if "--gpu" in sys.argv else parts if "--parts" in sys.argv else side_by_side
-    figures = task(rounds)
-    for name, value in figures.items():
-        print(f"{name:55s} {value:.6g}")
-    out = Path("out")
-    out.mkdir(exist_ok=True)
-    (out / f"bench_control_arm_{task.__name__}.json").write_text(json.dumps(figures, indent=2))
+def measure(*, quick: bool = False) -> tuple[Rows, dict[str, float]]:
+    """Compare with Crocoddyl; where there is a GPU, also many problems with one."""
+    rounds = 3 if quick else 15
+    figures = side_by_side(rounds)
+    cost, peer = figures["cost, ours"], figures["cost, Crocoddyl"]
+    ms, peer_ms = figures["ms an iteration, ours"], figures["ms an iteration, Crocoddyl"]
+    off, ratio = abs(cost / peer - 1.0), figures["times Crocoddyl"]
+    rows: Rows = [
+        ("arm: cost after 10 iterations", f"{cost:.6f}", f"Crocoddyl {peer:.6f}", f"1 % {verdict(off <= 0.01)}"),
+        (
+            "arm: an iteration",
+            f"{ms:.2f} ms",
+            f"Crocoddyl {peer_ms:.2f} ms",
+            f"{ratio:.2f}x (1.5x) {verdict(ratio <= 1.5)}",
+        ),
+    ]
+    if torch.cuda.is_available():
+        more, found = measure_batch(quick=quick)
+        rows += more
+        figures |= found
+    return rows, figures
 
 
-if __name__ == "__main__":
-    main()
+def measure_batch(*, quick: bool = False) -> tuple[Rows, dict[str, float]]:
+    """Compare many problems as one batch on a GPU with one on a CPU core."""
+    figures = batch_on_gpu(3 if quick else 15)
+    times = figures["times one on a CPU core"]
+    what = f"arm: {PROBLEMS:,} problems on a GPU, 10 iterations"
+    seconds, one = (figures[name] for name in (f"s for 10 iterations of {PROBLEMS} problems on a GPU", ONE))
+    return [
+        (what, f"{seconds:.3f} s", f"one on a CPU core {one:.3f} s", f"{times:.1f}x (20x) {verdict(times <= 20)}")
+    ], figures

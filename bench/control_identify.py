@@ -1,20 +1,15 @@
-"""Identification from MuJoCo's motion: `python -m bench.control_identify`.
+"""Identification from MuJoCo's motion: `python -m bench.control identify`.
 
 Three scenes of the task identify-contact, without noise and with 1 %, sampled at 100 Hz from MuJoCo steps of 0.25 ms.
 For each search: the largest relative error of a mass or friction (and of whatever else is unknown), iterations, and
 seconds. Bars: masses and frictions within 2 %, within 5 % with noise, by Levenberg–Marquardt.
-
-Options: `--quick` for Levenberg–Marquardt alone, a scene's name for that scene alone.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from bench.robot import Rows, verdict
 from pullback.tasks.identify_contact import TITLES, Chosen, Found, Options, run
@@ -25,7 +20,16 @@ LIMITS = {"lm": 50, "adam": 150, "cma": 40}
 OUT = Path("out/bench_identify")
 
 
-def measure(scene: str, noise: float, methods: tuple[Chosen, ...]) -> Rows:
+def measure(*, quick: bool = False) -> tuple[Rows, dict[str, float]]:
+    """Return a line for each search in each scene; if quick, for Levenberg–Marquardt alone."""
+    rows: Rows = []
+    for scene in SCENES:
+        rows += measure_scene(scene, 0.0, ("lm",) if quick else ("lm", "adam", "cma"))
+        rows += measure_scene(scene, 0.01, ("lm",))
+    return rows, {what: float(value.rstrip("%")) for what, value, _, _ in rows}
+
+
+def measure_scene(scene: str, noise: float, methods: tuple[Chosen, ...]) -> Rows:
     """Return a line for each search in a scene."""
     rows: Rows = []
     for method in methods:
@@ -55,24 +59,3 @@ def reached(found: Found, method: str, bar: float) -> str:
     outside = (errors > bar).nonzero()
     first = int(outside[-1]) + 1 if len(outside) else 0
     return "never" if first == len(errors) else f"{first} iterations, {found.searches[method].seconds[first]:.1f} s"
-
-
-def main() -> int:
-    """Measure, and print the table."""
-    quick = "--quick" in sys.argv
-    scenes = [name for name in SCENES if name in sys.argv] or SCENES
-    console, rows = Console(width=160), []
-    for scene in scenes:
-        rows += measure(scene, 0.0, ("lm",) if quick else ("lm", "adam", "cma"))
-        rows += measure(scene, 0.01, ("lm",))
-    table = Table(title="identification from MuJoCo's motion, one thread")
-    for header in ("", "largest error", "bar", "cost"):
-        table.add_column(header)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    return 1 if any("MISSED" in cell for row in rows for cell in row) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

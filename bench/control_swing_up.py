@@ -1,24 +1,15 @@
-"""Swing-up of pendulums and a cart-pole, and pick-and-place, each with its bar: `python -m bench.control_swing_up`.
+"""Swing-up of pendulums and a cart-pole, and pick-and-place, each with its bar: `python -m bench.control swing-up`.
 
 Pendulums of one to seven links by box-constrained iLQR from 16 random first controls, seed 0, float64, one thread: at
 dt = 1/60 with one step a control, and with eight, where motors do nearly all the work. Beside each return stands what
 the energy audit says. Times count without the loading of kernels.
-
-Options: `--quick` for one to three links at dt = 1/60; `--picture` for docs/images/swing_up.png from the same figures;
-`--place` for pick-and-place of eight blocks too, some minutes.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from math import degrees
 from pathlib import Path
-
-import torch
-from rich.console import Console
-from rich.table import Table
 
 from bench.robot import Rows, verdict
 from pullback.tasks._swinging import cart_pole, pendulum, times
@@ -135,31 +126,15 @@ def draw(figures: Figures, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> None:
-    """Measure, print one table, and keep the figures in out/bench_control_swing_up.json."""
-    torch.set_num_threads(1)
-    quick, out = "--quick" in sys.argv, Path("out")
-    out.mkdir(exist_ok=True)
-    parts = [lambda: measure_pendulums(1, LINKS[:3] if quick else LINKS)]
-    if not quick:
-        parts += [lambda: measure_pendulums(8), measure_cart_pole]
-    if "--place" in sys.argv:
-        parts.append(measure_place)
-    table = Table(title=f"iLQR from {STARTS} random first controls, float64, one thread")
-    for heading in ("what", "reached", "beside it", "bar"):
-        table.add_column(heading)
+def measure(*, quick: bool = False) -> tuple[Rows, Figures]:
+    """Swing up and place; if quick, only pendulums of up to three links at dt = 1/60."""
+    if quick:
+        return measure_pendulums(1, LINKS[:3])
+    rows: Rows = []
     figures: Figures = {}
-    for part in parts:
-        rows, found = part()
+    for part in (lambda: measure_pendulums(1), lambda: measure_pendulums(8), measure_cart_pole, measure_place):
+        more, found = part()
+        rows += more
         figures |= found
-        for cells in rows:
-            table.add_row(*cells)
-    (out / "bench_control_swing_up.json").write_text(json.dumps(figures, indent=2))
-    Console(width=170).print(table)
-    if "--picture" in sys.argv:
-        draw(figures, Path("docs/images/swing_up.png"))
-    print(f"figures: {out / 'bench_control_swing_up.json'}")
-
-
-if __name__ == "__main__":
-    main()
+    draw(figures, Path("out/swing_up.png"))
+    return rows, figures

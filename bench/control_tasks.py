@@ -1,22 +1,14 @@
-"""Gradients through contact against CMA-ES on throw, golf and racecar: `python -m bench.control_tasks`.
+"""Gradients through contact against CMA-ES on throw, golf and racecar: `python -m bench.control tasks`.
 
 An iteration is one batch of rollouts: for gradients one world, forward and backward, every trial of the line search
 counted; for CMA-ES its whole population. Both search the same numbers within the same bounds from the same start. With
 so many numbers CMA-ES adapts the diagonal of its covariance only. One thread, float64.
-
-Options: `--quick` gives CMA-ES 20 iterations, `--released` adds the released variants, `--out FOLDER` (default out/).
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
-from rich.console import Console
-from rich.table import Table
 
 from bench.robot import Rows, verdict
 from pullback.control.search import Found
@@ -93,8 +85,8 @@ def _name(run: Found) -> str:
     return {"cma": "CMA-ES", "random": "random search"}[run.method]
 
 
-def measure(out: Path, *, quick: bool = False, released: bool = False) -> tuple[Rows, Figures]:
-    """Run the three tasks, and their released variants if asked, and return lines and figures."""
+def measure(*, quick: bool = False, released: bool = False, out: Path = Path("out")) -> tuple[Rows, Figures]:
+    """Run the three tasks, and their released variants if asked; if quick, CMA-ES has 20 iterations."""
     rows: Rows = []
     figures: Figures = {}
     for variant in ("default", "released") if released else ("default",):
@@ -110,25 +102,3 @@ def measure(out: Path, *, quick: bool = False, released: bool = False) -> tuple[
             rows += more
             figures |= numbers
     return rows, figures
-
-
-def main() -> None:
-    """Measure, print one table, and keep the figures in out/bench_control_tasks.json."""
-    torch.set_num_threads(1)
-    out = Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else "out")
-    rows, figures = measure(out, quick="--quick" in sys.argv, released="--released" in sys.argv)
-    table = Table(title="gradients through contact against search without, one thread, float64")
-    for heading in ("what", "gradients", "against", "bar"):
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(*row)
-    console = Console(width=140)
-    console.print(table)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "bench_control_tasks.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    if any("MISSED" in cell for row in rows for cell in row):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -70,7 +70,10 @@ def test_info_prints_the_problems_of_a_file_once(capsys, tmp_path):
         (("info", "pandas"), "error: no robot named 'pandas'; did you mean 'panda'"),
         (("info", "no/such.urdf"), "error: no file 'no/such.urdf'"),
         (("run", "identify-mases"), "error: no task named 'identify-mases'; did you mean 'identify-masses'"),
-        (("run", "fly"), "error: no task named 'fly'; choose from: golf, heat-treatment, hold-melt-pool, identify-contact"),
+        (
+            ("run", "fly"),
+            "error: no task named 'fly'; choose from: golf, heat-treatment, hold-melt-pool, identify-contact",
+        ),
         (("run", "identify-masses", "--robot", "iwa7"), "error: no robot named 'iwa7'; did you mean 'iiwa7'"),
         (("run", "identify-masses", "--device", "tpu"), "error: no device named 'tpu'"),
         (("run", "identify-masses", "--samples", "0"), "error: samples is 0; give a number above zero"),
