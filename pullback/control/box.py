@@ -1,8 +1,8 @@
 """Bounds by construction: a smooth map from all numbers into a box, so that any optimiser keeps to it unawares.
 
 Projection would be the other way. It breaks what quasi-Newton methods and moments of gradients assume, that a step
-leads where it points to, and gradient-free methods would see a flat loss outside. The map's price: a bound is approached
-and never quite reached, and a start on it is moved inside.
+leads where it points to, and gradient-free methods would see a flat loss outside. The price of the map: a bound is
+approached and never quite reached, and a start on it is moved inside.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ def _bound(name: str, given: Any, start: Tensor, default: float) -> Tensor:
         return bound.expand(start.shape[1:]).contiguous()
     except RuntimeError:
         raise PullbackError(
-            f"{name} is {tuple(bound.shape)}, a candidate {tuple(start.shape[1:])}; give a number, or one for each entry"
+            f"{name} is {tuple(bound.shape)}, a candidate {tuple(start.shape[1:])}; give a number, or one an entry"
         ) from None

@@ -15,7 +15,7 @@ from pullback.core.errors import PullbackError
 Tensor = torch.Tensor
 
 DIAGONAL_FROM = 500
-"""From so many numbers on CMA-ES adapts the diagonal of its covariance only (sep-CMA-ES): the full one grows cubically."""
+"""From so many numbers on CMA-ES adapts only the diagonal of its covariance (sep-CMA-ES): the full one costs n³."""
 POPULATION = 32
 """Of random shooting, unless given."""
 
@@ -35,7 +35,7 @@ class Normal:
     """Normal numbers from a generator of their own, which is pickled with them: `cma` would use numpy's global one."""
 
     def __init__(self, seed: int) -> None:
-        self.generator = np.random.RandomState(seed)  # noqa: NPY002  (what cma expects)
+        self.generator = np.random.RandomState(seed)
 
     def __call__(self, *shape: int) -> np.ndarray:
         """Return numbers of this shape."""

@@ -1,8 +1,8 @@
 """L-BFGS for a batch: every row is a search of its own, with its own history and its own line search.
 
-Notation of a row: x the point accepted last, f and g its loss and gradient, d the direction, a the length along it;
-s = change of x and y = change of g of accepted steps. The two-loop recursion gives d = -H g; a trial x + a d is accepted
-by Armijo's rule, f(x + a d) <= f + c a g·d, or a is shortened by the parabola through what is known. Each trial is one
+Notation of a row: x the point accepted last, f and g its loss and gradient, d the direction, a the length along it; s
+and y the changes of x and g in accepted steps. The two-loop recursion gives d = -H g; a trial x + a d is accepted by
+Armijo's rule, f(x + a d) <= f + c a g·d, or a is shortened by the parabola through what is known. Each trial is one
 evaluation with its gradient: what is counted is what is computed.
 """
 

@@ -220,8 +220,8 @@ def _speak_of_bad(record: Record, found: Evaluation, iteration: int) -> None:
     count, size = int(found.bad.sum()), len(found.bad)
     if count == size:
         raise PullbackError(
-            f"iteration {iteration}: the loss or its gradient is not finite in all {size} worlds; start elsewhere, take "
-            f"smaller steps (learning_rate, spread), or look for what the rollout's status says"
+            f"iteration {iteration}: the loss or its gradient is not finite in all {size} worlds; start elsewhere, "
+            f"take smaller steps (learning_rate, spread), or look at what the rollout's status says"
         )
     if count > max(record.bad[:-1], default=0):
         rows = found.bad.nonzero().flatten().tolist()

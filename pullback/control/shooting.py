@@ -1,14 +1,14 @@
 """Shooting: improve controls, initial states, parameters or a module by what a rollout of them is worth.
 
-`minimize` takes an objective of a batch of candidates, `train` a loss of an `nn.Module`. Both work with gradient methods
-(any torch optimiser, or an L-BFGS that searches every row for itself) and gradient-free ones, and return a `Found`.
+`minimize` takes an objective of a batch of candidates, `train` a loss of an `nn.Module`. Both work with gradient
+methods (any torch optimiser, or an L-BFGS that searches every row for itself) and gradient-free ones, and return a
+`Found`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,15 @@ def minimize(
 ) -> Found:
     """Find the candidate with the lowest loss, from each row of `start` (B, *shape).
 
-    `objective` takes candidates (B, *shape), any number of them, and returns losses (B,), or losses and the contact mode
-    of each world (B, k) (`diagnostics.contact_modes`). Methods: "adam", "sgd", "lbfgs", or a function that makes any
-    torch optimiser of a list of tensors, all of which improve every row for itself; "cma" and "random", which start at
-    the first row with standard deviation `spread` and evaluate `population` candidates as one batch.
+    `objective` takes candidates (B, *shape), any number of them, and returns losses (B,), or losses and the contact
+    mode of each world (B, k) (`diagnostics.contact_modes`). Methods: "adam", "sgd", "lbfgs", or a function that makes
+    any torch optimiser of a list of tensors, all of which improve every row for itself; "cma" and "random", which start
+    at the first row with standard deviation `spread` and evaluate `population` candidates as one batch.
 
-    `lower` and `upper` are kept by construction (`Box`). `learning_rate` is that of the optimiser, of "lbfgs" the length
-    of the first step; `schedule(iteration)` multiplies it. `longest_gradient` shortens each row's gradient to that
-    norm. It ends after `iterations` (one rollout of the batch, with its backward pass, each; an L-BFGS trial counts), at
-    a loss of `target`, when the best has not fallen by the share `tolerance` in `patience` iterations, when
+    `lower` and `upper` are kept by construction (`Box`). `learning_rate` is that of the optimiser, of "lbfgs" the
+    length of the first step; `schedule(iteration)` multiplies it. `longest_gradient` shortens each row's gradient to
+    that norm. It ends after `iterations` (each one rollout of the batch, with its backward pass; an L-BFGS trial
+    counts), at a loss of `target`, when the best has not fallen by the share `tolerance` in `patience` iterations, when
     `callback(iteration, evaluation)` is true, or at Ctrl-C. `checkpoint` is a file written every `save_every` seconds
     and at the end; `resume` continues from one as if there had been no break.
 
@@ -102,8 +102,8 @@ def train(
     """Improve the parameters of a module by the loss that `loss()` computes with it, and leave it with the best.
 
     The loss is a number, or one a world (B,), whose mean counts: worlds that are not finite are reported and left out.
-    The options are those of `minimize`, but for bounds: those belong into the module. `found.best` are the parameters in
-    a row.
+    The options are those of `minimize`, but for bounds: those belong into the module. `found.best` are the parameters
+    in a row.
     """
     for name in ("lower", "upper"):
         if options.pop(name, None) is not None:
@@ -141,7 +141,9 @@ def train(
     return found
 
 
-def random_starts(like: Tensor, count: int, spread: float, seed: int = 0, lower: Any = None, upper: Any = None) -> Tensor:
+def random_starts(
+    like: Tensor, count: int, spread: float, seed: int = 0, lower: Any = None, upper: Any = None
+) -> Tensor:
     """Return `count` starts (count, *shape): `like` itself, and others normally spread around it, within the bounds."""
     if count < 1:
         raise PullbackError(f"{count} starts; give 1 or more")
@@ -206,7 +208,7 @@ def _call(objective: Objective, z: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _evaluate_module(
-    loss: Callable[[], Tensor], parameters: list[Tensor], gradient: bool
+    loss: Callable[[], Tensor], parameters: Sequence[Tensor], gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean loss over the worlds that are finite, its gradient in a row, and whether there is none."""
     lost: set[int] = set()
@@ -239,7 +241,9 @@ def _evaluate_module(
 
 def _found(record: Record, reason: str, name: str, candidates: Callable[[Tensor], Tensor]) -> Found:
     """Return the result with candidates in their own shape."""
-    assert record.best is not None and record.each is not None and record.each_loss is not None
+    assert record.best is not None
+    assert record.each is not None
+    assert record.each_loss is not None
     with torch.no_grad():
         best, each = candidates(record.best[None])[0], candidates(record.each)
     return Found(

@@ -1,4 +1,4 @@
-"""What tasks share that set gradients against gradient-free search: both runs, their table, curves, and what is saved."""
+"""What tasks share that set gradients against gradient-free search: both runs, table, curves, and what is saved."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ def fight(
 ) -> Duel:
     """Run both methods with their options; CMA-ES is left out if its iterations are 0 or the package is missing."""
     found = minimize(objective, start, console=console, label="by gradients", **gradient)
-    rival = None
+    rival, label = None, "at random" if search.get("method") == "random" else "by CMA-ES"
+    search = {"method": "cma", **search}
     if search["iterations"] and not found.interrupted:
-        if importlib.util.find_spec("cma") is None:
+        if search["method"] == "cma" and importlib.util.find_spec("cma") is None:
             console.print("CMA-ES is left out: pip install 'pullback\\[search]' brings it")
         else:
-            rival = minimize(objective, start, console=console, label="by CMA-ES", **{"method": "cma", **search})
+            rival = minimize(objective, start, console=console, label=label, **search)
     return Duel(found, rival, miss, unit)
 
 
@@ -108,12 +109,13 @@ def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
     """Draw the best miss so far by iteration and by wall-clock."""
     for axis, by_time in zip(axes, (False, True)):
         for (name, run), color in zip(duel.runs.items(), ("tab:blue", "tab:orange")):
-            curve = duel.miss(run.curve).clamp(min=1e-12)
+            curve = duel.miss(run.curve)
             x = run.seconds if by_time else torch.arange(1, len(curve) + 1)
             axis.loglog(x, curve, color=color, label=name, marker="." if len(curve) < 100 else None)
         axis.axhline(bar, color="gray", linestyle=":", label=f"{bar:g} {duel.unit}")
         axis.set(xlabel="wall-clock [s]" if by_time else "iteration", ylabel=f"best miss so far [{duel.unit}]")
         axis.set_title("by wall-clock" if by_time else "by iteration")
+        axis.xaxis.set_minor_formatter("")
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
 
@@ -121,24 +123,38 @@ def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
 def save(path: Path, sim: Sim, motion: Trajectory, controls: Tensor, duel: Duel | None = None) -> Path:
     """Save the motion of the first world, its controls (T, nu) and the curves; return the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {"q": motion.q[:, 0], "qd": motion.qd[:, 0], "u": controls, "dt": torch.tensor(sim.dt)}
+    arrays: dict[str, Tensor] = {"q": motion.q[:, 0], "qd": motion.qd[:, 0], "u": controls, "dt": torch.tensor(sim.dt)}
     if duel is not None:
         for name, run in zip(("gradient", "search"), duel.runs.values()):
             arrays |= {f"{name}_losses": run.losses, f"{name}_seconds": run.seconds}
-    np.savez_compressed(path, **{name: x.detach().cpu().numpy() for name, x in arrays.items()})
+    plain: dict[str, Any] = {name: x.detach().cpu().numpy() for name, x in arrays.items()}
+    np.savez_compressed(path, **plain)
     return path
 
 
 def replay(
-    sim: Sim, motion: Trajectory, controls: Tensor | None, path: Path, console: Console, title: str
+    sim: Sim,
+    motion: Trajectory,
+    controls: Tensor | None,
+    path: Path,
+    console: Console,
+    title: str,
+    paths: Sequence[str | Tensor] = (),
 ) -> Path | None:
-    """Write the replay of the first world; without the viewer's package say so and go on."""
+    """Write the replay of the first world, with lines; without the viewer's package say so and go on."""
     if importlib.util.find_spec("viser") is None:
         console.print("no replay: pip install 'pullback\\[viz]' brings what draws it")
         return None
     from pullback.viewer import save_replay
 
-    return save_replay(sim, motion, path, controls=controls, title=title)
+    return save_replay(sim, motion, path, controls=controls, title=title, paths=paths, fps=60.0)
+
+
+def cross(point: Sequence[float], half: float = 0.04) -> Tensor:
+    """Return a line (n, 3) that draws a cross at a point, for a replay."""
+    centre = torch.tensor(point, dtype=torch.float64)
+    arms = [centre + sign * half * axis for axis in torch.eye(3, dtype=torch.float64) for sign in (-1, 1, 0)]
+    return torch.stack(arms)
 
 
 def write_figure(figure: Any, path: Path) -> Path:

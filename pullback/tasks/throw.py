@@ -1,9 +1,9 @@
 """Throw a ball with a 9-DoF Panda so that it ends at a target, by gradients, against CMA-ES.
 
-The arm holds the ball in its two fingers, which open half a second in; at the end the ball must be at the target. What is
-searched for is seven torques in every step, 3,150 numbers, that come on top of what holds the arm: gravity compensation
-at the start pose and the joint impedance that such arms are run with. Torques are bounded. The loss is the squared
-distance at the end, the gradient method an L-BFGS, of which every trial counts as an iteration.
+The arm holds the ball in its two fingers, which open half a second in; at the end the ball must be at the target.
+What is searched for is seven torques in every step, 3,150 numbers, that come on top of what holds the arm: gravity
+compensation at the start pose and the joint impedance that such arms are run with. Torques are bounded. The loss is the
+squared distance at the end, the gradient method an L-BFGS, of which every trial counts as an iteration.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): 1,000 steps of 10 ms,
 gravity of 1/980 m/s² (near weightlessness, almost certainly a slip), every link's rotational inertia 0.1 kg·m² and the
@@ -35,7 +35,7 @@ from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure
 
 Tensor = torch.Tensor
 
@@ -50,8 +50,8 @@ MOST_TORQUE = (40.0,) * 4 + (4.0,) * 3
 """What the throw may add [N·m], well within what the motors have."""
 CLOSED, OPEN = 0.01, 0.04
 """What the fingers are told [m]: closer than the ball lets them, and wide open."""
-NEAR = 0.01
-"""A throw that ends closer to the target [m] has hit it."""
+NEAR, ENOUGH = 0.01, 1e-25
+"""A throw that ends closer to the target [m] has hit it; at this loss [m²] nothing is left to find."""
 
 
 class Setting(NamedTuple):
@@ -99,7 +99,7 @@ class Options:
 
 @dataclass
 class Throw:
-    """What was found: torques (T, 7) as searched for, the motion, how far from the target it ends [m], and both runs."""
+    """What was found: torques (T, 7) as searched for, the motion, how far from the target it ends [m], both runs."""
 
     torques: Tensor
     motion: Trajectory
@@ -116,7 +116,6 @@ def run(options: Options) -> Throw:
     if options.cma_iterations < 0:
         raise PullbackError(f"cma_iterations is {options.cma_iterations}; give 1 or more, or 0 to leave CMA-ES out")
     console = Console()
-    setting = DEFAULT if options.variant == "default" else RELEASED
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         thrower = Thrower(options.variant, device)
@@ -128,12 +127,17 @@ def run(options: Options) -> Throw:
         motion = thrower.sim.rollout(thrower.state, controls, check=True)
     miss = (thrower.ball(motion)[-1, 0] - thrower.target).norm().item()
     fastest = (motion.qd[:, 0, :7].abs().amax(0).cpu() / torch.tensor(SPEEDS)).max().item()
-    report(duel, console, f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR)
-    console.print(f"the ball ends {1e3 * miss:.3g} mm from the target; joints reach {fastest:.0%} of their speed limits")
+    report(
+        duel, console, f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR
+    )
+    console.print(
+        f"the ball ends {1e3 * miss:.3g} mm from the target; joints reach {fastest:.0%} of their speed limits"
+    )
     name = "throw" if options.variant == "default" else "throw_released"
     npz = save(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], duel)
     picture = draw(thrower, motion, duel, options.out / f"{name}.png")
-    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball")
+    lines = ("ball", cross(thrower.setting.target))
+    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball", lines)
     console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
     return Throw(torques, motion, miss, duel, fastest, picture, shown)
 
@@ -190,7 +194,7 @@ class Thrower:
         """Search by gradients and by CMA-ES, from the same start."""
         search = {"iterations": options.cma_iterations, "seed": options.seed}
         if not self.released:
-            bounds = {"lower": -1.0, "upper": 1.0}
+            bounds = {"lower": -1.0, "upper": 1.0, "target": ENOUGH}
             gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
             search |= {"spread": options.spread or 0.2, **bounds}
             return fight(self.loss, self.rest(), console, gradient=gradient, search=search, miss=torch.sqrt)

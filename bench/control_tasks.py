@@ -1,0 +1,134 @@
+"""Gradients through contact against CMA-ES on throw, golf and racecar: `python -m bench.control_tasks`.
+
+An iteration is one batch of rollouts: for gradients one world, forward and backward, every trial of the line search
+counted; for CMA-ES its whole population. Both search the same numbers within the same bounds from the same start. With
+so many numbers CMA-ES adapts the diagonal of its covariance only. One thread, float64.
+
+Options: `--quick` gives CMA-ES 20 iterations, `--released` adds the released variants, `--out FOLDER` (default out/).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench.robot import Rows, verdict
+from pullback.control.search import Found
+from pullback.tasks import golf, racecar, throw
+from pullback.tasks._duel import Duel
+
+Figures = dict[str, float]
+
+PAPER = {"throw": 500, "golf": 1500}
+"""Iterations that CMA-ES is given."""
+BARS = {"throw": 20, "golf": 50, "racecar": 10}
+"""Iterations that gradients have."""
+
+
+class Race(NamedTuple):
+    """One task run by both methods: what a miss is compared with, and in which unit it is shown."""
+
+    name: str
+    duel: Duel
+    near: float
+    scale: float
+    unit: str
+
+
+def throw_race(cma_iterations: int, out: Path, variant: Any = "default") -> Race:
+    """Throw by both methods."""
+    found = throw.run(throw.Options(variant=variant, cma_iterations=cma_iterations, out=out))
+    return Race("throw", found.duel, throw.NEAR, 1e3, "mm")
+
+
+def golf_race(cma_iterations: int, out: Path, variant: Any = "default") -> Race:
+    """Play golf by both methods."""
+    found = golf.run(golf.Options(variant=variant, cma_iterations=cma_iterations, out=out))
+    return Race("golf", found.duel, golf.NEAR, 1e3, "mm")
+
+
+def racecar_race(out: Path, variant: Any = "default") -> Race:
+    """Estimate friction by gradients and at random."""
+    found = racecar.run(racecar.Options(variant=variant, out=out))
+    return Race("racecar", found.duel, racecar.NEAR, 1.0, "%")
+
+
+def rows_of(race: Race, label: str, *, barred: bool) -> tuple[Rows, Figures]:
+    """Return the lines of a task, with its bars or without, and the figures."""
+    duel, bar = race.duel, BARS[race.name]
+    ours, reached = duel.gradient, duel.reached(duel.gradient, race.near)
+    within = f"{race.scale * race.near:g} {race.unit}"
+    miss = race.scale * duel.miss(ours.curve[-1:]).item()
+    figures = {f"{label}: gradient miss [{race.unit}]": miss, f"{label}: gradient [s]": ours.seconds[-1].item()}
+    when = "not reached" if reached is None else f"{reached} iterations, {ours.seconds[reached - 1].item():.2f} s"
+    holds = f"bar {bar} {verdict(reached is not None and reached <= bar)}" if barred else ""
+    rows: Rows = [(f"{label}: gradients within {within}", when, ours.method, holds)]
+    if reached is not None:
+        figures[f"{label}: gradient iterations"] = reached
+    rival = duel.search
+    if rival is None:
+        return rows, figures
+    theirs = race.scale * duel.miss(rival.curve[-1:]).item()
+    figures |= {f"{label}: {rival.method} miss [{race.unit}]": theirs}
+    figures |= {f"{label}: {rival.method} [s]": rival.seconds[-1].item()}
+    mine, other = (f"{x:.2g} {race.unit} after {len(run.losses):,}" for x, run in ((miss, ours), (theirs, rival)))
+    # a claim about CMA-ES is a claim only after all its iterations
+    full = len(rival.losses) >= PAPER.get(race.name, 0)
+    not_better = f"bar: not better {verdict(theirs >= miss)}" if barred and race.name in PAPER and full else ""
+    rows.append((f"{label}: best miss", mine, f"{_name(rival)}: {other} of {rival.losses.shape[1]}", not_better))
+    late = duel.reached(rival, race.near)
+    told = "never" if late is None else f"{late} iterations, {int(rival.evaluations[late - 1]):,} rollouts, "
+    told += "" if late is None else f"{rival.seconds[late - 1].item():.1f} s"
+    rows.append((f"{label}: {_name(rival)} within {within}", told, f"{rival.losses.shape[1]} worlds each", ""))
+    return rows, figures
+
+
+def _name(run: Found) -> str:
+    return {"cma": "CMA-ES", "random": "random search"}[run.method]
+
+
+def measure(out: Path, *, quick: bool = False, released: bool = False) -> tuple[Rows, Figures]:
+    """Run the three tasks, and their released variants if asked, and return lines and figures."""
+    rows: Rows = []
+    figures: Figures = {}
+    for variant in ("default", "released") if released else ("default",):
+        given = {name: 20 if quick or variant == "released" else count for name, count in PAPER.items()}
+        races = [
+            throw_race(given["throw"], out, variant),
+            golf_race(given["golf"], out, variant),
+            racecar_race(out, variant),
+        ]
+        for race in races:
+            label = race.name if variant == "default" else f"{race.name}, released"
+            more, numbers = rows_of(race, label, barred=variant == "default")
+            rows += more
+            figures |= numbers
+    return rows, figures
+
+
+def main() -> None:
+    """Measure, print one table, and keep the figures in out/bench_control_tasks.json."""
+    torch.set_num_threads(1)
+    out = Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else "out")
+    rows, figures = measure(out, quick="--quick" in sys.argv, released="--released" in sys.argv)
+    table = Table(title="gradients through contact against search without, one thread, float64")
+    for heading in ("what", "gradients", "against", "bar"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=140)
+    console.print(table)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bench_control_tasks.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    if any("MISSED" in cell for row in rows for cell in row):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

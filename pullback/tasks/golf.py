@@ -1,0 +1,230 @@
+"""Swing a two-link club so that the ball ends in the hole, by gradients, against CMA-ES.
+
+The club is a double pendulum that starts level and at rest; the ball lies on a tee. After one second the ball, which
+comes down by then, must be at the mouth of a hole 2.9 m away. What is searched for is two torques in each of 1,000
+steps; the loss is the squared distance at the end, the gradient method an L-BFGS, of which every trial counts.
+
+The ball and the club are springs with damping (`pb.Compliant`) that give a restitution of 0.5 at the speed of the hit,
+as a ball does, and not rigid. That is more than taste: a rigid hit is over within a step, and its direction is that of
+the club at the beginning of the step. Where in the step they meet moves that direction as the hit comes earlier, and
+jumps back as it moves to the step before; the gradient sees the slope between jumps and not the jumps. No step is small
+enough to mend it. With the spring the hit takes a dozen steps, and the gradient leads to the hole.
+
+`--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): rigid contact with
+restitution 0.5, the ball with a rotational inertia of 1 kg·m² and 25 mm above the tee, friction 2, gravity of 9.8 m/s²,
+torques that start as noise of 1 N·m, Adam with 0.1 and the root mean square of the miss as loss. Different here:
+contact is solved by our engine, and the tee touches the ball only, since it would stop the club.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from pullback.core.errors import PullbackError
+from pullback.description.assets.rows import box, sphere
+from pullback.description.load import read
+from pullback.description.tree import Link, Tree
+from pullback.rigid.contact import PGS, Compliant
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import Trajectory
+from pullback.rigid.world import World
+from pullback.robot.load import load
+from pullback.tasks._device import find_device
+from pullback.tasks._duel import Duel, draw_curves, fight, replay, report, save, write_figure
+
+Tensor = torch.Tensor
+
+DT, STEPS = 1e-3, 1000
+SUBSTEPS = 2
+"""Of the springs."""
+RADIUS, MASS = 0.025, 0.5
+TEE, HALF_TEE = (0.0, -0.1, -0.925), 0.025
+HOLE = (0.0, -3.0, -1.0)
+HOLE_RADIUS = 0.054
+"""That of a golf hole [m]."""
+STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
+"""Of the hit [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
+GRAVITY = 9.81
+MOST_TORQUE = 20.0
+"""What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
+NEAR, ENOUGH = 0.01, 1e-25
+"""A miss [m] that counts as a hit, and the loss [m²] at which nothing is left to find."""
+CLUB, GROUND, BALL = 1, 4, 2
+"""Groups of shapes: the ball touches club and tee, which do not touch each other."""
+
+
+@dataclass
+class Options:
+    """How to play."""
+
+    variant: Literal["default", "released"] = "default"
+    """A hit that takes time, or the numbers of the released experiment."""
+    iterations: int = 50
+    """Iterations of the gradient method: rollouts with their backward pass."""
+    cma_iterations: int = 60
+    """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out. The comparison of the paper has 1,500."""
+    spread: float | None = None
+    """First standard deviation of CMA-ES, by default 0.2 of the bounds; released: 1 N·m."""
+    seed: int = 0
+    """Seed of CMA-ES, and of the torques that the released variant starts from."""
+    out: Path = Path("out")
+    """Folder for trajectory, picture and replay."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class Game:
+    """What was found: torques (T, 2) as searched for, the motion, how far from the hole it ends [m], and both runs."""
+
+    torques: Tensor
+    motion: Trajectory
+    miss: float
+    duel: Duel
+    picture: Path
+    replay: Path | None
+
+    @property
+    def holed(self) -> bool:
+        """Whether the whole ball is within the mouth of the hole at the end, and on its way down."""
+        aside = (self.motion.q[-1, 0, 2:4] - torch.tensor(HOLE[:2]).to(self.motion.q)).norm().item()
+        level = abs(self.motion.q[-1, 0, 4].item() - HOLE[2])
+        return aside < HOLE_RADIUS - RADIUS and level < RADIUS and falling(self.motion)
+
+
+def falling(motion: Trajectory) -> bool:
+    """Tell whether the ball comes down at the end."""
+    return bool(motion.q[-1, 0, 4] < motion.q[-2, 0, 4])
+
+
+def run(options: Options) -> Game:
+    """Play by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
+    if options.cma_iterations < 0:
+        raise PullbackError(f"cma_iterations is {options.cma_iterations}; give 1 or more, or 0 to leave CMA-ES out")
+    console = Console()
+    device = find_device(options.device)
+    with console.status("compiling the kernels, once on a machine"):
+        golfer = Golfer(options.variant, device)
+        golfer.loss(golfer.rest().requires_grad_()).sum().backward()
+    duel = golfer.fight(options, console)
+    torques = duel.gradient.best
+    with torch.no_grad():
+        controls = golfer.controls(torques[None])
+        motion = golfer.sim.rollout(golfer.state, controls, check=True)
+    miss = (motion.q[-1, 0, 2:5] - golfer.hole).norm().item()
+    game = Game(torques, motion, miss, duel, Path(), None)
+    report(duel, console, f"how far from the hole the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR)
+    console.print(f"the ball ends {1e3 * miss:.3g} mm from the hole" + (", and is in" if game.holed else ""))
+    name = "golf" if options.variant == "default" else "golf_released"
+    npz = save(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], duel)
+    game.picture = draw(golfer, motion, duel, options.out / f"{name}.png")
+    game.replay = replay(
+        golfer.sim, motion, controls, options.out / f"{name}.html", console, "a golf swing", ("ball", mouth())
+    )
+    console.print(f"trajectory: {npz}\npicture: {game.picture}" + (f"\nreplay: {game.replay}" if game.replay else ""))
+    return game
+
+
+class Golfer:
+    """The club, the ball, and what a swing is worth."""
+
+    def __init__(self, variant: str, device: torch.device | str = "cpu") -> None:
+        self.released = variant == "released"
+        substeps = 1 if self.released else SUBSTEPS
+        self.sim: Sim = build(self.released).compile(dt=DT, dtype=torch.float64, device=device, substeps=substeps)
+        self.state = self.sim.initial_state()
+        self.hole = torch.tensor(HOLE, dtype=torch.float64, device=device)
+
+    def rest(self) -> Tensor:
+        """Return the club let fall: torques (1, T, 2) of zero."""
+        return torch.zeros(1, STEPS, 2).to(self.hole)
+
+    def controls(self, torques: Tensor) -> Tensor:
+        """Return the controls (T, B, 2) [N·m] of torques (B, T, 2), shares of the bounds or, released, in N·m."""
+        return (torques if self.released else MOST_TORQUE * torques).transpose(0, 1)
+
+    def loss(self, torques: Tensor) -> Tensor:
+        """Return the squared distance from the hole at the end; released, the root of its mean over x, y and z."""
+        motion = self.sim.rollout(self.state, self.controls(torques), checkpoint=50)
+        squares = (motion.q[-1, :, 2:5] - self.hole).square()
+        return squares.mean(-1).sqrt() if self.released else squares.sum(-1)
+
+    def fight(self, options: Options, console: Console) -> Duel:
+        """Search by gradients and by CMA-ES, from the same start."""
+        search = {"iterations": options.cma_iterations, "seed": options.seed}
+        if not self.released:
+            bounds = {"lower": -1.0, "upper": 1.0, "target": ENOUGH}
+            gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
+            search |= {"spread": options.spread or 0.2, **bounds}
+            return fight(self.loss, self.rest(), console, gradient=gradient, search=search, miss=torch.sqrt)
+        noise = torch.randn(*self.rest().shape, generator=torch.Generator().manual_seed(options.seed))
+        gradient = {"method": "adam", "iterations": options.iterations, "learning_rate": 0.1}
+        search |= {"spread": options.spread or 1.0}
+        return fight(
+            self.loss, noise.to(self.hole), console, gradient=gradient, search=search, miss=lambda loss: 3**0.5 * loss
+        )
+
+
+def build(released: bool) -> World:
+    """Return the world: the club level, the ball on its tee."""
+    tree = read("pendulum2")
+    for link in tree.links:
+        link.shapes = [box((0.05, 0.5, 0.05), (0, 0.25, 0))] if link.name == "link1" else []
+    contact = PGS() if released else Compliant(stiffness=STIFFNESS, damping=DAMPING, onset=ONSET, margin=0.03)
+    world = World(gravity=(0.0, 0.0, -9.8 if released else -GRAVITY), contact=contact)
+    surface: dict[str, Any] = {"friction": 2.0, "restitution": 0.5} if released else {"friction": 0.3}
+    world.add(load(tree, dtype=torch.float64), name="club", group=CLUB, mask=BALL, **surface)
+    size = (2 * HALF_TEE,) * 3
+    world.add_box("tee", size=size, position=TEE, static=True, group=GROUND, mask=BALL, **surface)
+    # where the spring carries the ball: its force at this gap is the ball's weight
+    floating = ONSET - (4 * ONSET * MASS * GRAVITY / STIFFNESS) ** 0.5
+    place = (0.0, TEE[1], TEE[2] + HALF_TEE + RADIUS + (0.025 if released else floating))
+    if released:
+        ball = Tree("ball", [Link("ball", MASS, inertia=np.eye(3), shapes=[sphere(RADIUS)])], [], source="ball")
+        world.add(load(ball, "floating", dtype=torch.float64), name="ball", position=place, group=BALL, **surface)
+    else:
+        world.add_sphere("ball", radius=RADIUS, mass=MASS, position=place, group=BALL, **surface)
+    return world
+
+
+def mouth() -> Tensor:
+    """Return the rim of the hole as a line (n, 3)."""
+    angle = torch.linspace(0.0, 2 * torch.pi, 33, dtype=torch.float64)
+    rim = HOLE_RADIUS * torch.stack([angle.cos(), angle.sin(), torch.zeros_like(angle)], -1)
+    return torch.tensor(HOLE, dtype=torch.float64) + rim
+
+
+def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
+    """Draw the swing and the flight from the side, the torques, and the curves of both methods; return the file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15.0, 8.0), layout="constrained")
+    axes = figure.subplot_mosaic("AAAABB;CCCDDD")
+    q = motion.q[:, 0].cpu()
+    first, second = q[:, 0], q[:, 0] + q[:, 1]
+    joint = 0.5 * torch.stack([first.cos(), first.sin()], -1)
+    tip = joint + 0.5 * torch.stack([second.cos(), second.sin()], -1)
+    axis = axes["A"]
+    for moment in range(0, STEPS + 1, 100):
+        points = torch.stack([torch.zeros(2).to(joint), joint[moment], tip[moment]])
+        axis.plot(points[:, 0], points[:, 1], color=str(0.85 - 0.6 * moment / STEPS), linewidth=2)
+    axis.plot(q[:, 3], q[:, 4], color="tab:blue", label="the ball")
+    axis.plot(q[-1, 3], q[-1, 4], "o", color="tab:blue", label="after a second")
+    edges = (HOLE[1] - HOLE_RADIUS, HOLE[1] + HOLE_RADIUS)
+    axis.plot(edges, (HOLE[2], HOLE[2]), color="tab:red", linewidth=4, label="the hole's mouth")
+    axis.set(title="from the side", xlabel="y [m]", ylabel="z [m]", aspect="equal")
+    torques = golfer.controls(duel.gradient.best[None])[:, 0].cpu()
+    for number, torque in enumerate(torques.T):
+        axes["B"].plot(DT * torch.arange(STEPS), torque, label=f"joint {number}")
+    axes["B"].set(title="what was found", xlabel="time [s]", ylabel="torque [N m]")
+    for name in ("A", "B"):
+        axes[name].legend(fontsize=8)
+        axes[name].grid(alpha=0.3)
+    draw_curves((axes["C"], axes["D"]), duel, NEAR)
+    return write_figure(figure, path)
