@@ -15,7 +15,7 @@ from bench.robot import Rows, verdict
 from pullback.tasks._swinging import cart_pole, pendulum, times
 from pullback.tasks.pick_and_place import Options as PlaceOptions
 from pullback.tasks.pick_and_place import run as run_place
-from pullback.tasks.swing_up import drive, solve
+from pullback.tasks.swing_up import drive, largest, solve
 
 LINKS = (1, 2, 3, 4, 5, 6, 7)
 STARTS, ITERATIONS, SEED = 16, 150, 0
@@ -35,12 +35,13 @@ def measure_pendulums(substeps: int, links: Sequence[int] = LINKS) -> tuple[Rows
         system = pendulum(n)
         swing = solve(system, system.compile(substeps, "cpu"), STARTS, ITERATIONS, SEED)
         gained, work, added = (swing.ends(x) for x in (*swing.energy, swing.energy.numerical))
+        most = largest(swing.energy)
         bar = f" (bar {100 * SHARE:g} %) {verdict(swing.share >= SHARE)}" if substeps == 1 else ""
         rows.append(
             (
                 f"{n} links, {times(substeps)}: {swing.iterations} iterations, {swing.seconds:.1f} s",
                 f"{swing.total:.4f} of {system.maximum:g}, published {PUBLISHED.get(n, float('nan')):g}",
-                f"{gained:.1f} J gained, {work:.1f} J by motors, {added:.1f} J numerical",
+                f"{gained:.1f} J gained, {work:.1f} J by motors, {added:.1f} J numerical (at most {most:.1f})",
                 f"{100 * swing.share:.3f} %{bar}",
             )
         )
@@ -48,6 +49,7 @@ def measure_pendulums(substeps: int, links: Sequence[int] = LINKS) -> tuple[Rows
         for what, value in (
             ("return", swing.total), ("share", swing.share), ("iterations", swing.iterations),
             ("seconds", swing.seconds), ("gained [J]", gained), ("work [J]", work), ("numerical [J]", added),
+            ("numerical at most [J]", most),
         ):  # fmt: skip
             figures[f"{name}: {what}"] = float(value)
     return rows, figures

@@ -162,7 +162,7 @@ def check(options: Options) -> None:
 def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> Swing:
     """Improve random first controls side by side, until several come close to the largest return; return the best.
 
-    Of those that come close it is the one whose steps have added the least energy.
+    Of those that come close it is the one whose steps have added or taken the least energy on the way.
     """
     first = controls = first_controls(system, sim, starts, seed)
     problem = pose(system, sim, starts)
@@ -187,8 +187,8 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
     seconds = time.perf_counter() - begun
     # those that are close; motions that steps have blown up most are not looked at
     close = (result.cost <= max(system.close, result.cost.min().item())).nonzero()[:, 0]
-    added = [audit(sim, _world(result.states, k), controls[:, k : k + 1]).numerical[-1].abs() for k in close.tolist()]
-    best = int(close[torch.cat(added).argmin()])
+    added = [largest(audit(sim, _world(result.states, k), controls[:, k : k + 1])) for k in close.tolist()]
+    best = int(close[int(np.argmin(added))])
     chosen = controls[:, best : best + 1]
     motion = sim.rollout(sim.initial_state(), chosen, check=True)
     total = system.returns(motion.q)[0].item()
@@ -197,6 +197,11 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
         sim.substeps, motion, chosen, energy, total, total / system.maximum, result.cost[best].item(), done, seconds,
         curve, first[:, best : best + 1],
     )  # fmt: skip
+
+
+def largest(energy: Audit) -> float:
+    """Return the most [J] that steps have added or taken by any moment of a motion."""
+    return energy.numerical.abs().max().item()
 
 
 def pose(system: System, sim: Sim, batch: int) -> Problem:
@@ -269,11 +274,12 @@ def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
 def report(found: SwingUp, console: Console) -> None:
     """Print returns beside where the energy came from."""
     table = Table(title=f"{found.system.title}: largest return {found.system.maximum:g}", title_justify="left")
-    headers = ("substeps", "return", "share", "iters", "time", "gained", "work", "numerical")
+    headers = ("substeps", "return", "share", "iters", "time", "gained", "work", "numerical", "at most")
     for header in headers:
         table.add_column(header, justify="right")
     for swing in found.swings:
         joules = [f"{swing.ends(x):.1f} J" for x in (*swing.energy, swing.energy.numerical)]
+        joules.append(f"{largest(swing.energy):.1f} J")
         table.add_row(
             str(swing.substeps), f"{swing.total:.4f}", f"{100 * swing.share:.2f} %", str(swing.iterations),
             f"{swing.seconds:.1f} s", *joules,
