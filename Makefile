@@ -14,8 +14,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-base ## teach a quadruped to leap, by the gradient of a simulation with contact
-	$(BIN)/pullback run leap
+demo: $(VENV)/.installed-demo ## throw a ball with a robot arm, by gradients and by CMA-ES
+	$(BIN)/pullback run throw
 
 test: lint ## run the checks, then every test this machine can run but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -74,7 +74,7 @@ $(VENV)/.installed-base: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e .
 	@touch $@
 
-# these two hold the base as well, so that a demo after the tests installs nothing
-$(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+# these hold the base as well, so that nothing is installed twice
+$(VENV)/.installed-demo $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[$*]'
 	@touch $@ $(VENV)/.installed-base
