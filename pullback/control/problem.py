@@ -28,8 +28,9 @@ class Problem:
     """B problems side by side, one for each world of `state`, each over `horizon` steps of the simulation.
 
     The cost of a motion is the sum of the `running` cost over the states before each step and its controls, and of the
-    `terminal` cost of the last state. Controls stay between `lower` and `upper`: a number, (nu,), or (T, B, nu).
-    `constraints` are met by an augmented Lagrangian. Whatever cannot work is refused here, before anything runs.
+    `terminal` cost of the last state. Controls stay between `lower` and `upper`, a number, (nu,) or (T, B, nu), and
+    torques within what their motors give. `constraints` are met by an augmented Lagrangian. Whatever cannot work is
+    refused here, before anything runs.
     """
 
     def __init__(
@@ -202,6 +203,26 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
         k = int((low > high).expand(shape).flatten(0, 1).any(0).nonzero()[0])
         raise PullbackError(
             f"lower is above upper for control {k} ({sim.arrays.actuator_names[k]}): no control is allowed; swap them"
+        )
+    return _within_motors(problem, low, high)
+
+
+def _within_motors(problem: Problem, low: Tensor | None, high: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Return bounds within what motors give: beyond that a torque changes nothing, and has no gradient."""
+    sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
+    gain, kp, kd, limit = sim.parameters().actuators.detach().unflatten(1, (-1, 4)).unbind(-1)
+    most = torch.where((kp == 0.0) & (kd == 0.0) & (gain != 0.0), limit / gain.abs(), torch.inf)
+    if bool(most.isinf().all()):
+        return low, high
+    most = most[0] if len(most) == 1 else most.expand(shape)
+    low = -most if low is None else torch.maximum(low, -most)
+    high = most if high is None else torch.minimum(high, most)
+    empty = (low > high).expand(shape).flatten(0, 1).any(0)
+    if bool(empty.any()):
+        k = int(empty.nonzero()[0])
+        reach = most.expand(shape)[0, 0, k].item()
+        raise PullbackError(
+            f"the bounds of control {k} ({sim.arrays.actuator_names[k]}) lie beyond what its motor gives, {reach:g}"
         )
     return low, high
 
