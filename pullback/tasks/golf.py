@@ -8,7 +8,7 @@ The ball and the club are springs with damping (`pb.Compliant`) that give a rest
 as a ball does, and not rigid. That is more than taste: a rigid hit is over within a step, and its direction is that of
 the club at the beginning of the step. Where in the step they meet moves that direction as the hit comes earlier, and
 jumps back as it moves to the step before; the gradient sees the slope between jumps and not the jumps. No step is small
-enough to mend it. With the spring the hit takes a dozen steps, and the gradient leads to the hole.
+enough to mend it (docs/control_shooting.md). With springs the hit takes a dozen steps, and gradients lead to the hole.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): rigid contact with
 restitution 0.5, the ball with a rotational inertia of 1 kg·m² and 25 mm above the tee, friction 2, gravity of 9.8 m/s²,
