@@ -324,9 +324,10 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
         costs = [f"{search.costs[0, k].item():.3g}", f"{search.costs[-1, k].item():.3g}"]
         table.add_row(str(k), str(int(search.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
     console.print(table)
+    springs = f", {search.soft} of them with springs," if search.soft else ""
     console.print(
-        f"{search.iterations} iterations, {search.soft} of them with springs, in {search.seconds[-1].item():.1f} s "
-        f"for all starts; of the first guesses {int(found.guess_success.sum())} end well"
+        f"{search.iterations} iterations{springs} in {search.seconds[-1].item():.1f} s for all starts; of the first "
+        f"guesses {int(found.guess_success.sum())} end well"
     )
     if found.alone is None or found.baseline is None:
         return
@@ -371,7 +372,8 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     search, median = found.search, found.search.costs.median(1).values
     axes["iteration"].semilogy(search.costs, color="lightgray", linewidth=0.8)
     axes["iteration"].semilogy(median, color="tab:blue", label="iLQR, median of all starts")
-    axes["iteration"].axvline(search.soft + 0.5, color="gray", linestyle=":", label="springs before, plain world after")
+    if search.soft:
+        axes["iteration"].axvline(search.soft + 0.5, color="gray", linestyle=":", label="springs until here")
     axes["clock"].semilogy(search.seconds, median, color="tab:blue", label="iLQR, all starts: median")
     if found.alone is not None and found.baseline is not None:
         alone, other = found.alone, found.baseline

@@ -148,7 +148,7 @@ def judge(end: State) -> tuple[Tensor, dict[str, Tensor]]:
     """Return which boxes stand upright and at rest, and how far they are off."""
     off = torch.rad2deg((angle(end.q) - 0.5 * pi).abs())
     speed = end.qd[:, 2:8].abs().amax(-1)
-    return (off < UPRIGHT) & (speed < STILL), {"off [degrees]": off, "speed [m/s, rad/s]": speed}
+    return (off < UPRIGHT) & (speed < STILL), {"off (degrees)": off, "speed (m/s, rad/s)": speed}
 
 
 # -- the picture ---------------------------------------------------------------------------------------------------
