@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -346,8 +346,8 @@ def save(scene: Scene, found: Solved, options: Options, console: Console) -> Non
     options.out.mkdir(parents=True, exist_ok=True)
     stem = scene.name.replace("-", "_")
     motion = options.out / f"{stem}.npz"
-    arrays = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls, "success": found.success}
-    arrays["costs"] = found.search.costs
+    arrays: dict[str, Any] = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls}
+    arrays |= {"success": found.success, "costs": found.search.costs}
     np.savez_compressed(motion, dt=scene.sim.dt, **{name: x.cpu().numpy() for name, x in arrays.items()})
     found.picture = draw(scene, found, options.out / f"{stem}.png")
     console.print(f"motions: {motion}\npicture: {found.picture}")

@@ -124,8 +124,8 @@ def door() -> Tree:
     shapes = box((THICKNESS, WIDTH, HEIGHT), middle), capsule(BAR_RADIUS, *ends)
     panel = link("panel", DOOR_MASS, middle, tuple(DOOR_MASS / 12.0 * x for x in inertia), *shapes)
     limits = Limits(0.0, 2.0, velocity=10.0, effort=0.0)
-    loss = {"damping": HINGE_DAMPING, "friction": HINGE_FRICTION}
-    hinge = joint("hinge", "revolute", "frame", "panel", axis=(0, 0, -1), limits=limits, **loss)
+    hinge = joint("hinge", "revolute", "frame", "panel", axis=(0, 0, -1), limits=limits)
+    hinge.damping, hinge.friction = HINGE_DAMPING, HINGE_FRICTION
     return Tree("door", [link("frame"), panel], [hinge], source="door")
 
 
