@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -324,9 +324,10 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
         costs = [f"{search.costs[0, k].item():.3g}", f"{search.costs[-1, k].item():.3g}"]
         table.add_row(str(k), str(int(search.accepted[k])), *costs, *errors, "yes" if good else "[red]no[/]")
     console.print(table)
+    springs = f", {search.soft} of them with springs," if search.soft else ""
     console.print(
-        f"{search.iterations} iterations, {search.soft} of them with springs, in {search.seconds[-1].item():.1f} s "
-        f"for all starts; of the first guesses {int(found.guess_success.sum())} end well"
+        f"{search.iterations} iterations{springs} in {search.seconds[-1].item():.1f} s for all starts; of the first "
+        f"guesses {int(found.guess_success.sum())} end well"
     )
     if found.alone is None or found.baseline is None:
         return
@@ -345,8 +346,8 @@ def save(scene: Scene, found: Solved, options: Options, console: Console) -> Non
     options.out.mkdir(parents=True, exist_ok=True)
     stem = scene.name.replace("-", "_")
     motion = options.out / f"{stem}.npz"
-    arrays = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls, "success": found.success}
-    arrays["costs"] = found.search.costs
+    arrays: dict[str, Any] = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls}
+    arrays |= {"success": found.success, "costs": found.search.costs}
     np.savez_compressed(motion, dt=scene.sim.dt, **{name: x.cpu().numpy() for name, x in arrays.items()})
     found.picture = draw(scene, found, options.out / f"{stem}.png")
     console.print(f"motions: {motion}\npicture: {found.picture}")
@@ -371,7 +372,8 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     search, median = found.search, found.search.costs.median(1).values
     axes["iteration"].semilogy(search.costs, color="lightgray", linewidth=0.8)
     axes["iteration"].semilogy(median, color="tab:blue", label="iLQR, median of all starts")
-    axes["iteration"].axvline(search.soft + 0.5, color="gray", linestyle=":", label="springs before, plain world after")
+    if search.soft:
+        axes["iteration"].axvline(search.soft + 0.5, color="gray", linestyle=":", label="springs until here")
     axes["clock"].semilogy(search.seconds, median, color="tab:blue", label="iLQR, all starts: median")
     if found.alone is not None and found.baseline is not None:
         alone, other = found.alone, found.baseline

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pullback.control import ControlCost, FramePose, Problem, Residual, StateCost
+from pullback.control import ControlCost, LinkFrame, Problem, Residual, StateCost
 from pullback.core.errors import PullbackError
 from pullback.description.assets import panda_gripper
 from pullback.description.assets.rows import box, capsule, joint, link
@@ -124,8 +124,8 @@ def door() -> Tree:
     shapes = box((THICKNESS, WIDTH, HEIGHT), middle), capsule(BAR_RADIUS, *ends)
     panel = link("panel", DOOR_MASS, middle, tuple(DOOR_MASS / 12.0 * x for x in inertia), *shapes)
     limits = Limits(0.0, 2.0, velocity=10.0, effort=0.0)
-    loss = {"damping": HINGE_DAMPING, "friction": HINGE_FRICTION}
-    hinge = joint("hinge", "revolute", "frame", "panel", axis=(0, 0, -1), limits=limits, **loss)
+    hinge = joint("hinge", "revolute", "frame", "panel", axis=(0, 0, -1), limits=limits)
+    hinge.damping, hinge.friction = HINGE_DAMPING, HINGE_FRICTION
     return Tree("door", [link("frame"), panel], [hinge], source="door")
 
 
@@ -191,16 +191,19 @@ def pose(sim: Sim, start: State, guess: Tensor, asked: float) -> Problem:
     def opened(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         return torch.cat([q[..., 7:] - asked, qd[..., 7:]], -1)
 
-    # weights of angle and speed, from when on it should be open
-    towards_end = guess.new_zeros(STEPS, 1, 2)
+    hand = LinkFrame(sim, f"panda/{HAND}")
+
+    def at_bar(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
+        return hand.pose(q)[0] - handle(q[..., 7])
+
+    # weights of angle and speed, from when on it should be open, and of the hand, from when on it is over the bar
+    towards_end, over_bar = guess.new_zeros(STEPS, 1, 2), guess.new_zeros(STEPS, 1, 3)
     towards_end[-WAIT:] = guess.new_tensor([20.0, 2.0])
-    over_bar = guess.new_zeros(STEPS, 1, 3)
-    over_bar[ABOVE + DOWN :, :, 2] = 50.0
-    level = FramePose(f"panda/{HAND}", (0.0, 0.0, BAR_HEIGHT), weights=over_bar)
-    slow = StateCost(weights=guess.new_tensor([0.0] * sim.nv + [1e-2] * sim.nv))
-    running = Residual(opened, towards_end) + slow + level + ControlCost(1e-2, guess)
+    over_bar[ABOVE + DOWN :] = 50.0
+    slow = StateCost(weights=guess.new_tensor([0.0] * sim.nv + [3e-2] * sim.nv))
+    running = Residual(opened, towards_end) + Residual(at_bar, over_bar) + slow + ControlCost(5e-2, guess)
     lower, upper = (guess.new_tensor([getattr(x, side) for x in panda_limits()]) for side in ("lower", "upper"))
-    ending = Residual(opened, (400.0, 20.0)) + 100.0 * slow
+    ending = Residual(opened, (400.0, 20.0)) + 30.0 * slow
     return Problem(sim, start, STEPS, running, ending, lower=lower, upper=upper)
 
 
@@ -220,7 +223,7 @@ def judge(end: State, asked: float) -> tuple[Tensor, dict[str, Tensor]]:
     """Return which doors are open as far as asked and at rest, and how far they are off."""
     off = torch.rad2deg((end.q[:, 7] - asked).abs())
     speed = end.qd[:, 7].abs()
-    return (off < OFF) & (speed < STILL), {"off [degrees]": off, "speed [rad/s]": speed}
+    return (off < OFF) & (speed < STILL), {"off (degrees)": off, "speed (rad/s)": speed}
 
 
 # -- the picture ---------------------------------------------------------------------------------------------------
@@ -253,8 +256,8 @@ def draw(film: Axes, motion: Axes, found: Solved, options: Options) -> None:
 
 def _draw_door(film: Axes, angle: Tensor, shift: Tensor, color: str, alpha: float, style: str = "-") -> None:
     """Draw the panel and its bar from above, x upwards."""
-    hinge = angle.new_tensor(HINGE) + shift
-    edge = hinge - WIDTH * torch.cat([angle.sin(), angle.cos()])
-    bar = handle(angle)[0, :2] + shift
-    film.plot([-hinge[1], -edge[1]], [hinge[0], edge[0]], style, color=color, alpha=alpha, linewidth=1.5)
-    film.plot(-bar[1], bar[0], "o", color=color, alpha=alpha, markersize=3)
+    along = -torch.cat([angle.sin(), angle.cos()])
+    hinge, bar = angle.new_tensor(HINGE), handle(angle)[0, :2]
+    for start, end in ((hinge, hinge + WIDTH * along), (bar - BAR_LENGTH / 2 * along, bar + BAR_LENGTH / 2 * along)):
+        ends = torch.stack([start, end]) + shift
+        film.plot(-ends[:, 1], ends[:, 0], style, color=color, alpha=alpha, linewidth=1.5)

@@ -56,7 +56,7 @@ class Options(shared.Options):
     """Iterations of iLQR, at most."""
     gap: float = 0.05
     """Distance [m] between box and wall at the start, at most."""
-    lift: float = 90.0
+    lift: float = 75.0
     """How far [degrees] the first controls would turn the box if it followed them; it slips."""
     press: float = 0.08
     """Speed [m/s] at which the first controls press on; the drive makes 100 N·s/m of it."""
@@ -148,7 +148,7 @@ def judge(end: State) -> tuple[Tensor, dict[str, Tensor]]:
     """Return which boxes stand upright and at rest, and how far they are off."""
     off = torch.rad2deg((angle(end.q) - 0.5 * pi).abs())
     speed = end.qd[:, 2:8].abs().amax(-1)
-    return (off < UPRIGHT) & (speed < STILL), {"off [degrees]": off, "speed [m/s, rad/s]": speed}
+    return (off < UPRIGHT) & (speed < STILL), {"off (degrees)": off, "speed (m/s, rad/s)": speed}
 
 
 # -- the picture ---------------------------------------------------------------------------------------------------

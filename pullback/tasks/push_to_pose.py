@@ -160,7 +160,7 @@ def judge(end: State) -> tuple[Tensor, dict[str, Tensor]]:
     distance = end.q[:, 2:4].norm(dim=-1)
     angle = torch.rad2deg(yaw(end.q).abs())
     good = (distance < CLOSE) & (angle < ALIGNED) & (end.qd[:, 5:8].norm(dim=-1) < STILL)
-    return good, {"off [mm]": 1e3 * distance, "off [degrees]": angle}
+    return good, {"off (mm)": 1e3 * distance, "off (degrees)": angle}
 
 
 # -- the picture ---------------------------------------------------------------------------------------------------

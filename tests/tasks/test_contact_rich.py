@@ -12,7 +12,7 @@ from pullback.tasks._contact_rich import optimize
 
 def test_a_box_is_pushed_to_its_pose_and_files_are_written(tmp_path, capsys):
     options = push_to_pose.Options(
-        starts=2, bearing=12.0, turn=12.0, soft_iterations=0, iterations=25, generations=3, out=tmp_path / "new"
+        starts=2, bearing=8.0, turn=8.0, iterations=25, generations=3, out=tmp_path / "new"
     )
     found = push_to_pose.run(options)
     assert found.successes == 2
@@ -30,18 +30,16 @@ def test_a_box_is_pushed_to_its_pose_and_files_are_written(tmp_path, capsys):
         assert (tmp_path / "new" / name).stat().st_size > 1000
 
 
-def test_a_box_comes_up_the_wall():
-    options = pivot_box.Options(starts=2, soft_iterations=0, iterations=12)
-    scene = pivot_box.scene(options)
-    found = optimize(scene, options)
+def test_a_box_is_set_upright_against_the_wall():
+    options = pivot_box.Options(starts=2, iterations=14, retries=0)
+    found = optimize(pivot_box.scene(options), options)
     assert not found.guess_success.any()
-    assert (found.search.costs[-1] < 0.7 * found.search.costs[0]).all()
-    # the guess leaves it below 5 degrees
-    assert torch.rad2deg(pivot_box.angle(found.motion.q).amax(0)).min() > 25.0
+    assert found.successes == 2
+    assert (found.search.costs[-1] < 0.3 * found.search.costs[0]).all()
 
 
 def test_a_door_opens():
-    options = open_door.Options(starts=1, soft_iterations=0, iterations=10, angle=25.0)
+    options = open_door.Options(starts=1, iterations=10, angle=25.0)
     found = optimize(open_door.scene(options), options)
     assert not found.guess_success.any()
     assert found.successes == 1
