@@ -11,9 +11,7 @@ from pullback.tasks._contact_rich import optimize
 
 
 def test_a_box_is_pushed_to_its_pose_and_files_are_written(tmp_path, capsys):
-    options = push_to_pose.Options(
-        starts=2, bearing=8.0, turn=8.0, iterations=25, generations=3, out=tmp_path / "new"
-    )
+    options = push_to_pose.Options(starts=2, bearing=8.0, turn=8.0, iterations=25, generations=3, out=tmp_path / "new")
     found = push_to_pose.run(options)
     assert found.successes == 2
     assert not found.guess_success.any()
