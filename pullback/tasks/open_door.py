@@ -31,7 +31,7 @@ from pullback.rigid.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.spatial.rotations_torch import quaternion_from_vector, quaternion_product
+from pullback.spatial.rotations_torch import conjugate, quaternion_product
 from pullback.tasks import _contact_rich as shared
 from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, solve
 
@@ -160,13 +160,22 @@ def arm_of(sim: Sim) -> RobotModel:
     return sim.world.robots["panda"].to(device=sim.device, dtype=sim.dtype)
 
 
+def hand_down(sim: Sim) -> Tensor:
+    """Return the orientation (4,) of the hand in its usual pose, for a closed door."""
+    return arm_of(sim).compute_forward_kinematics(torch.tensor([READY]).to(sim.device, sim.dtype), HAND)[1][0].detach()
+
+
+def turn_with_door(angle: Tensor) -> Tensor:
+    """Return the rotation (..., 4) of a door that is open by an angle [rad]."""
+    zero = torch.zeros_like(angle)
+    return torch.stack([zero, zero, -(0.5 * angle).sin(), (0.5 * angle).cos()], -1)
+
+
 def first_controls(sim: Sim, start: State, options: Options) -> Tensor:
     """Return targets (T, B, 7) [rad] that lead the hand above the bar, down over it, and pull a little."""
     arm, ready = arm_of(sim), start.q.new_tensor(READY)
     angle = start.q[:, 7]
-    upright = torch.stack([0.0 * angle, 0.0 * angle, -angle], -1)
-    down = arm.compute_forward_kinematics(ready[None], HAND)[1].expand(len(angle), -1)
-    quat = quaternion_product(quaternion_from_vector(upright), down).expand(3, -1, -1)
+    quat = quaternion_product(turn_with_door(angle), hand_down(sim).expand(len(angle), -1)).expand(3, -1, -1)
     # towards the robot, at right angles to the door; up
     back = torch.stack([-angle.cos(), angle.sin(), 0.0 * angle], -1)
     up = back.new_tensor([0.0, 0.0, 1.0])
@@ -192,14 +201,19 @@ def pose(sim: Sim, start: State, guess: Tensor, asked: float) -> Problem:
         return torch.cat([q[..., 7:] - asked, qd[..., 7:]], -1)
 
     hand = LinkFrame(sim, f"panda/{HAND}")
+    down = hand_down(sim)
 
     def at_bar(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        return hand.pose(q)[0] - handle(q[..., 7])
+        """Return how far the hand is from the bar, and how it is turned against it."""
+        position, quat = hand.pose(q)
+        across = quaternion_product(turn_with_door(q[..., 7]), down.expand_as(quat))
+        turned = quaternion_product(conjugate(across), quat)
+        return torch.cat([position - handle(q[..., 7]), 2.0 * turned[..., :3] * turned[..., 3:].sign()], -1)
 
     # weights of angle and speed, from when on it should be open, and of the hand, from when on it is over the bar
-    towards_end, over_bar = guess.new_zeros(STEPS, 1, 2), guess.new_zeros(STEPS, 1, 3)
+    towards_end, over_bar = guess.new_zeros(STEPS, 1, 2), guess.new_zeros(STEPS, 1, 6)
     towards_end[-WAIT:] = guess.new_tensor([20.0, 2.0])
-    over_bar[ABOVE + DOWN :] = 50.0
+    over_bar[ABOVE + DOWN :] = guess.new_tensor([50.0, 50.0, 50.0, 2.0, 2.0, 2.0])
     slow = StateCost(weights=guess.new_tensor([0.0] * sim.nv + [3e-2] * sim.nv))
     running = Residual(opened, towards_end) + Residual(at_bar, over_bar) + slow + ControlCost(5e-2, guess)
     lower, upper = (guess.new_tensor([getattr(x, side) for x in panda_limits()]) for side in ("lower", "upper"))

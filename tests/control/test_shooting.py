@@ -38,7 +38,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: getattr(method, "__name__", method))
 def test_every_method_finds_the_minimum_and_returns_the_same_kind_of_result(method):
     options = METHODS[method]
     found = minimize(bowl, start(), method=method, progress=False, **options)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pullback as pb
+from pullback.control.iterate import SPREAD
 from pullback.tasks import open_door, pivot_box, push_to_pose
 from pullback.tasks._contact_rich import optimize
 
@@ -45,6 +46,20 @@ def test_a_door_opens():
     scene, moment = open_door.scene(options), 70
     touching = scene.sim.contacts(found.motion[moment], found.controls[moment])[0]
     assert any("finger" in contact.shapes[1] for contact in touching)
+
+
+def test_the_best_of_several_steps_never_raises_the_cost():
+    options = push_to_pose.Options(starts=2, seed=3)
+    scene = push_to_pose.scene(options)
+    problem = scene.pose(scene.sim, scene.start, scene.guess)
+    rows = pb.control.ilqr(problem, scene.guess, iterations=4, regularization=1e-3, search="best").table.rows
+    costs = torch.stack([torch.as_tensor(row.cost) for row in rows])
+    assert (costs.diff(dim=0) <= 0.0).all()
+    assert (costs[-1] < costs[0]).all()
+    steps = {float(step) for row in rows for step in row.step}
+    assert steps <= {0.0, *SPREAD}
+    with pytest.raises(pb.PullbackError, match="search is 'nearest'; choose 'longest' or 'best'"):
+        pb.control.ilqr(problem, scene.guess, search="nearest")
 
 
 @pytest.mark.parametrize(
