@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize bench-thermal conformance fuzz pairs solvers doctor clean
+.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-against: $(VENV)/.installed-base ## compare the speed of one Laikago with 
 
 bench-linearize: $(VENV)/.installed-bench ## measure the Jacobians of steps against differences by MuJoCo
 	$(BIN)/python -m bench.linearize
+
+bench-control: $(VENV)/.installed-bench ## measure optimal control of Crocoddyl's arm against Crocoddyl
+	$(BIN)/python -m bench.control_arm
 
 bench-thermal: $(VENV)/.installed-bench ## measure a part being printed, its gradient and its memory
 	$(BIN)/python -m bench.thermal

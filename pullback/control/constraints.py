@@ -25,7 +25,9 @@ FIRST_PENALTY, GROWTH, MOST = 10.0, 10.0, 1e9
 """The penalty ρ to begin with, the factor it grows by, and its largest value."""
 SHRINK = 0.25
 """A violation that falls to less than this share of the last one needs no larger penalty."""
-ROUNDS = 15
+FIRST_TOLERANCE, FINER = 1e-3, 0.1
+"""How finely the first round is solved, and by what factor the next ones are solved more finely."""
+ROUNDS = 20
 """How often multipliers are updated, at most."""
 
 
@@ -51,12 +53,16 @@ class Constraint:
 
 
 def joint_limits(sim: Sim, margin: float = 0.0) -> Constraint:
-    """Return the constraint that joints stay `margin` [rad, m] within the ends of their ranges."""
-    limited = torch.as_tensor(sim.arrays.limit_dof, device=sim.device).long()
-    where = torch.as_tensor(sim.arrays.dof_coordinate, device=sim.device).long()[limited]
-    if not len(where):
+    """Return the constraint that joints stay `margin` [rad, m] within the ends of their ranges.
+
+    It is best met by a simulation without stops, `compile(without=["limits"])`: at a stop no control changes anything.
+    """
+    ends = sim.parameters().limits.detach().unflatten(1, (-1, 2))[0]
+    coordinate = torch.as_tensor(sim.arrays.dof_coordinate, device=sim.device).long()
+    limited = (coordinate >= 0) & ends.isfinite().any(-1)
+    if not bool(limited.any()):
         raise PullbackError("no joint of this world has limits")
-    low, high = sim.parameters().limits.detach().unflatten(1, (-1, 2))[0, limited].unbind(-1)
+    where, (low, high) = coordinate[limited], ends[limited].unbind(-1)
     has_low, has_high = low.isfinite(), high.isfinite()
 
     def beyond(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
@@ -115,7 +121,6 @@ def solve_constrained(
     states: Trajectory | State | None,
     *,
     iterations: int,
-    verbose: bool,
     tolerance: float,
     met: float = 1e-6,
     **options: Any,
@@ -137,17 +142,21 @@ def solve_constrained(
         return torch.stack([penalty.violation(*nodes) for penalty, nodes in at_nodes(found)]).amax(0)
 
     inner = problem.with_costs(BoundSum([*problem.running.terms, *ran]), BoundSum([*problem.terminal.terms, *ended]))
-    left, last, tables = iterations, None, []
+    left, rough, last, tables = iterations, FIRST_TOLERANCE, torch.inf, []
     for _ in range(ROUNDS):
-        found = ilqr(inner, controls, states, iterations=left, tolerance=tolerance, verbose=verbose, **options)
+        rough = max(rough, tolerance)
+        found = ilqr(inner, controls, states, iterations=left, tolerance=rough, **options)
         tables.append(found.table)
         left -= found.iterations
         missed = worst(found)
-        if bool((missed <= met).all()) or left < 1 or "interrupted" in found.reason:
+        is_met = bool((missed <= met).all())
+        if left < 1 or (is_met and rough == tolerance) or found.ended_early:
             break
-        grow = (missed > met) & (missed > SHRINK * last) if last is not None else torch.zeros_like(missed > met)
+        grow = (missed > met) & (missed > SHRINK * last)
         for penalty, nodes in at_nodes(found):
             penalty.update(*nodes, grow)
+        # the closer the multipliers, the finer the solution; once all is met there is no reason to wait
+        rough = 0.0 if is_met else FINER * rough
         controls, states, last = found.controls, None, missed
     cost = problem.cost(found.states, found.controls)
     return found.constrained(cost, missed, met, Table.joined(tables))

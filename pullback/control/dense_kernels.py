@@ -1,4 +1,4 @@
-"""Small dense matrices that stand row by row in memory: views of them, products, triangular solves.
+"""Small dense matrices that stand row by row in memory: views, products, solves (docs/derivations/ilqr.md, section 4).
 
 A matrix is an array2d whose second stride is one number. On a CPU one thread does it all, and sums of several columns
 are kept in registers; on a GPU the threads of a block, its `lanes`, share the entries of one product, and every thread

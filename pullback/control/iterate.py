@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,13 @@ from pullback.rigid.sim import Sim
 from pullback.rigid.state import FINE, State, Status, Trajectory
 
 Tensor = torch.Tensor
+Search = Literal["longest", "best"]
 
 WHOLE = (1.0,)
 SHORTER = tuple(0.5**k for k in range(1, 10))
-"""The step that is tried first, and those that are tried side by side where it is too long."""
+"""The step that is tried first, and those that are tried where it is too long."""
+SPREAD = (1.0, 0.5, 0.25, 0.125, 0.03, 0.005)
+"""The steps of which the best is taken, where that is asked for."""
 ENOUGH, TOO_MUCH = 0.1, 2.0
 """The share of an expected fall of the cost that there must be, and of an expected rise that there may be."""
 ROUNDING = 16.0
@@ -81,7 +84,36 @@ class Iterate:
 
 
 def first_iterate(problem: Problem, controls: Tensor | None, states: Trajectory | State | None) -> Iterate:
-    """Return where the search starts: the rollout of the controls, or the states given with the gaps between them."""
+    """Return where the search starts: the rollout of the controls, or the states given with the gaps between them.
+
+    A problem whose first motion does not stay finite costs infinitely much, and its states stay where they start.
+    """
+    sim, gaps = problem.sim, None
+    controls = _given_controls(problem, controls)
+    if states is None:
+        motion = sim.rollout(problem.state, controls)
+        wild = ~(motion.q[-1].isfinite().all(-1) & motion.qd[-1].isfinite().all(-1))
+        (is_wild,) = on_host(wild)
+        if is_wild.any():
+            motion.q[:, wild], motion.qd[:, wild] = problem.state.q[wild], 0.0
+            if motion.impulses is not None:
+                motion.impulses[:, wild] = 0.0
+    else:
+        motion, is_wild = _given_states(problem, states), False
+        gaps = find_gaps(sim, motion, controls)
+        gaps = gaps if bool(gaps.any()) else None
+    (cost,) = on_host(problem.cost(motion, controls))
+    cost = np.where(np.isfinite(cost) & ~np.asarray(is_wild), cost, np.inf)
+    if not np.isfinite(cost).any():
+        raise PullbackError(
+            "the first motion does not stay finite, or its cost does not; give other first controls, a first guess of "
+            "the states (states=...), or take a smaller dt"
+        )
+    return Iterate(sim, motion, controls, gaps, cost)
+
+
+def _given_controls(problem: Problem, controls: Tensor | None) -> Tensor:
+    """Return the first controls within their bounds, by default none."""
     sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
     if controls is None:
         controls = torch.zeros(shape, dtype=sim.dtype, device=sim.device)
@@ -91,26 +123,7 @@ def first_iterate(problem: Problem, controls: Tensor | None, states: Trajectory 
     sim._check_type("the first controls", controls)
     if not bool(controls.isfinite().all()):
         raise PullbackError("the first controls are not finite")
-    controls = clamp(controls.detach().expand(shape), problem.lower, problem.upper).contiguous()
-    gaps = None
-    if states is None:
-        motion = sim.rollout(problem.state, controls)
-        _refuse_wild(motion)
-    else:
-        motion = _given_states(problem, states)
-        gaps = find_gaps(sim, motion, controls)
-        gaps = gaps if bool(gaps.any()) else None
-    return Iterate(sim, motion, controls, gaps, *on_host(problem.cost(motion, controls)))
-
-
-def _refuse_wild(motion: Trajectory) -> None:
-    """Refuse a start that does not stay finite."""
-    wild = ~(motion.q[-1].isfinite().all(-1) & motion.qd[-1].isfinite().all(-1))
-    if bool(wild.any()):
-        raise PullbackError(
-            f"the first motion of problem {int(wild.nonzero()[0])} does not stay finite; give other first controls, "
-            f"a first guess of the states (states=...), or take a smaller dt"
-        )
+    return clamp(controls.detach().expand(shape), problem.lower, problem.upper).contiguous()
 
 
 def _given_states(problem: Problem, states: Trajectory | State) -> Trajectory:
@@ -153,43 +166,50 @@ def find_gaps(sim: Sim, states: Trajectory, controls: Tensor) -> Tensor:
 
 
 def line_search(
-    problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray
+    problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray, search: Search = "longest"
 ) -> tuple[Iterate, np.ndarray]:
     """Return the motion after the longest step that lowers the cost enough, and the steps (B,), 0 where none does.
 
-    A whole step is tried first, and nine shorter ones side by side for the problems that it does not suit.
+    A whole step is tried first, and nine shorter ones for the problems that it does not suit: side by side on a GPU,
+    the likelier ones first on a CPU. With `search="best"` several are tried side by side, and the best is taken.
     """
-    if not live.any():
-        return here, np.zeros(problem.batch)
     # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
     shares = len(problem.sim.parameters.packed()) == 1
+    takes_best = search == "best" and here.gaps is None
+    few = (SHORTER,) if here.controls.is_cuda else (SHORTER[:1], SHORTER[1:3], SHORTER[3:])
+    rounds: Sequence[Sequence[float]] = (SPREAD,) if takes_best else (WHOLE, *few)
     moved, step, worlds = here, np.zeros(problem.batch), live.nonzero()[0]
-    for tried in (WHOLE, SHORTER) if shares else [(share,) for share in (*WHOLE, *SHORTER)]:
-        together = shares and (tried is not WHOLE or len(worlds) < problem.batch)
-        trial = _try(problem, here, policy, tried, worlds if together else None)
-        costs = trial.cost.reshape(len(tried), -1)
-        good = _is_enough(here, promise, tried, costs if together else costs[:, worlds], worlds)
-        found, first = good.any(0), good.argmax(0)
-        if tried is WHOLE and found.all() and not together:
-            return trial, np.ones(problem.batch)
-        columns = first * len(worlds) + np.arange(len(worlds)) if together else worlds
-        moved = _put(moved, worlds[found], trial, columns[found])
-        step[worlds[found]] = np.asarray(tried)[first[found]]
-        worlds = worlds[~found]
+    for tried in rounds if shares else [(share,) for steps in rounds for share in steps]:
         if not len(worlds):
             break
+        some = worlds if shares and (len(tried) > 1 or len(worlds) < problem.batch) else None
+        trial = _try(problem, here, policy, tried, some)
+        costs = trial.cost.reshape(len(tried), -1)
+        costs = costs[:, worlds] if some is None else costs
+        found, which = _choose(here, promise, tried, costs, worlds, takes_best)
+        if some is None and len(found) == problem.batch and found.all():
+            return trial, np.full(problem.batch, tried[0])
+        columns = worlds if some is None else which * len(worlds) + np.arange(len(worlds))
+        moved = _put(moved, worlds[found], trial, columns[found])
+        step[worlds[found]] = np.asarray(tried)[which[found]]
+        worlds = worlds[~found]
     return moved, step
 
 
-def _is_enough(
-    here: Iterate, promise: Promise, steps: Sequence[float], costs: np.ndarray, worlds: np.ndarray | slice
-) -> np.ndarray:
-    """Tell which costs (A, W) after steps (A,) are close enough to what the model expects."""
-    a, before = np.asarray(steps)[:, None], here.cost[worlds]
-    expected = a * promise.linear[worlds] + 0.5 * a * a * promise.quadratic[worlds]
+def _choose(
+    here: Iterate, promise: Promise, steps: Sequence[float], costs: np.ndarray, worlds: np.ndarray, takes_best: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tell for which problems one of the costs (A, W) after steps (A,) will do, and the number of that step."""
+    before = here.cost[worlds]
     noise = ROUNDING * np.finfo(costs.dtype).eps * abs(before)
+    if takes_best:
+        costs = np.where(np.isfinite(costs), costs, np.inf)
+        return costs.min(0) < before - noise, costs.argmin(0)
+    a = np.asarray(steps)[:, None]
+    expected = a * promise.linear[worlds] + 0.5 * a * a * promise.quadratic[worlds]
     allowed = np.where(expected <= 0.0, ENOUGH * expected, TOO_MUCH * expected)
-    return costs - before <= allowed + noise
+    good = costs - before <= allowed + noise
+    return good.any(0), good.argmax(0)
 
 
 def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float], worlds: np.ndarray | None) -> Iterate:

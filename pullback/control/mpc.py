@@ -84,7 +84,7 @@ def mpc(
                 problem = problem if update is None else update(step, problem)
                 start = perf_counter()
                 budget = first_iterations if found is None else iterations
-                found = ilqr(_from(problem, here), controls, guess, iterations=budget, gains=feedback, **options)
+                found = ilqr(_from(problem, here), controls, guess, iterations=budget, gains=False, **options)
                 planning.append(perf_counter() - start)
                 costs.append(found.cost)
                 controls, guess = found.shifted(replan_every)

@@ -16,7 +16,7 @@ from pullback.rigid.state import State, Trajectory
 
 Tensor = torch.Tensor
 
-HEADER = " iter         cost       stop   gradient      regul       step        gap"
+HEADER = " iter         cost       stop   gradient      regul       step        gap   live"
 
 
 class Row(NamedTuple):
@@ -33,10 +33,12 @@ class Row(NamedTuple):
     """The share of the step that was taken; 0: none."""
     feasibility: np.ndarray
     """The largest gap between a step's end and the state that follows it."""
+    live: np.ndarray
+    """Whether the problem was still searched."""
 
 
 class Table:
-    """The iterations so far; printed as they come if `verbose`: the mean cost and the worst of the rest."""
+    """The iterations so far; printed as they come if `verbose`: the mean cost, and the worst of what is live."""
 
     def __init__(self, batch: int, verbose: bool) -> None:
         self.rows: list[Row] = []
@@ -66,9 +68,11 @@ class Table:
     def line(self, number: int) -> str:
         """Return an iteration as a line of text."""
         row = self.rows[number]
-        rest = [f"{x.max():10.3e}" for x in (row.stop, row.gradient, row.regularization)]
-        numbers = [*rest, f"{row.step.min():10.4f}", f"{row.feasibility.max():10.3e}"]
-        return f"{number:5d} {row.cost.mean():12.6g} {' '.join(numbers)}"
+        chosen = row.live if row.live.any() else ~row.live
+        rest = [f"{x[chosen].max():10.3e}" for x in (row.stop, row.gradient, row.regularization)]
+        numbers = [*rest, f"{row.step[chosen].min():10.4f}", f"{row.feasibility.max():10.3e}"]
+        cost = row.cost[np.isfinite(row.cost)].mean()
+        return f"{number:5d} {cost:12.6g} {' '.join(numbers)} {row.live.sum():6d}"
 
     def __len__(self) -> int:
         """Return the number of iterations."""
@@ -104,26 +108,30 @@ class Result:
     reason: list[str]
     """Why each search ended."""
     table: Table
+    ended_early: bool = False
+    """Whether Ctrl-C or the callback ended it."""
     violation: Tensor | None = None
     """By how much constraints are missed at most, (B,), where there are any."""
 
     @staticmethod
     def of(
-        here: Iterate, policy: Policy, converged: np.ndarray, failed: np.ndarray, interrupted: bool, table: Table
+        here: Iterate, policy: Policy, converged: np.ndarray, failed: np.ndarray, early: str, table: Table
     ) -> Result:
         """Return a result with its reasons."""
         reasons = []
-        for done, lost in zip(converged.tolist(), failed.tolist()):
+        for done, lost, cost in zip(converged.tolist(), failed.tolist(), here.cost.tolist()):
             if done:
                 reasons.append("converged")
+            elif lost and cost == np.inf:
+                reasons.append("the first motion does not stay finite, or its cost does not")
             elif lost:
                 reasons.append("no step lowers the cost, however short, at the largest regularisation; the best so far")
             else:
-                reasons.append("interrupted" if interrupted else f"{len(table)} iterations used up")
+                reasons.append(early or f"{len(table)} iterations used up")
         like = here.controls
         cost, gap = like.new_tensor(here.cost), like.new_tensor(here.gap)
         done = torch.from_numpy(converged).to(like.device)
-        return Result(here.states, here.controls, policy.K, policy.k, cost, done, gap, reasons, table)
+        return Result(here.states, here.controls, policy.K, policy.k, cost, done, gap, reasons, table, bool(early))
 
     def constrained(self, cost: Tensor, violation: Tensor, met: float, table: Table) -> Result:
         """Return the result of a problem with constraints: its own cost, and how far they are missed."""

@@ -1,6 +1,6 @@
 """The backward pass over all steps in one launch: a thread for each problem on a CPU, a block of them on a GPU.
 
-The equations stand in riccati.py. Matrices of step t and problem w are item t B + w of their arrays.
+Equations: docs/derivations/ilqr.md, section 4. Matrices of step t and problem w are item t B + w of their arrays.
 """
 
 from functools import cache

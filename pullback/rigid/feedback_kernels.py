@@ -1,7 +1,7 @@
 """A whole rollout under feedback in one launch: u = controls + gains (state - nominal), clamped, then a step.
 
-Changes of state are those of pullback/rigid/manifold.py, (δ, dqd): the turn of a ball or free joint is a rotation
-vector in the body's axes, the way of a free joint is in the axes before it.
+Changes of state are (δ, dqd) of docs/derivations/ilqr.md, eqs. (2) and (3); a step with its defect is (6) there. The
+turn of a ball or free joint is a rotation vector in the body's axes, the way of a free one is in the axes before it.
 """
 
 from functools import cache

@@ -8,7 +8,7 @@ import torch
 import pullback as pb
 from pullback.control import Constraint, ControlCost, FramePose, LinkFrame, Problem, StateCost, ilqr, joint_limits
 from pullback.core.errors import PullbackError
-from tests.control.scenes import pendulum, sleds, sleds_matrices
+from tests.control.scenes import pendulum, sleds, sleds_matrices, sleds_world
 
 REAL = torch.float64
 HORIZON = 20
@@ -86,7 +86,7 @@ def test_each_problem_of_a_batch_meets_its_constraints():
 
 
 def test_joint_limits():
-    sim = sleds(dt=0.1, lower=-0.5, upper=0.5)
+    sim = sleds_world(lower=-0.5, upper=0.5).compile(dt=0.1, dtype=REAL, without=["limits"])
     goal = FramePose("sleds/second", (2.0, -2.0, 0.0))
     problem = Problem(
         sim, sim.initial_state(), HORIZON, goal + 1e-3 * ControlCost(), constraints=[joint_limits(sim, 0.1)]

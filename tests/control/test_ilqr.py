@@ -319,7 +319,7 @@ def test_shifted_start():
 def test_table_is_printed(capsys):
     ilqr(sleds_problem(), verbose=True)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["iter", "cost", "stop", "gradient", "regul", "step", "gap"]
+    assert printed[0].split() == ["iter", "cost", "stop", "gradient", "regul", "step", "gap", "live"]
     assert len(printed) == 3
 
 
@@ -414,3 +414,33 @@ def test_a_motion_that_goes_wild_is_no_improvement():
     here.states.q[-1, :, 1] = torch.inf
     assert problem.cost(here.states, here.controls).item() == 0.0
     assert _costs(problem, here, here.states, here.controls, 1, None).isnan().all()
+
+
+def test_a_start_that_goes_wild_does_not_stop_the_others():
+    problem = swing_problem(batch=3)
+    controls = torch.zeros(40, 3, 2, dtype=REAL)
+    controls[:, 1] = 1e200
+    found = ilqr(problem, controls)
+    assert found.reason == ["converged", "the first motion does not stay finite, or its cost does not", "converged"]
+    assert found.cost.isfinite().tolist() == [True, False, True]
+    expected = ilqr(problem).cost
+    assert (found.cost - expected)[[0, 2]].abs().max() < 1e-6 * expected.max()
+    with pytest.raises(PullbackError, match="does not stay finite"):
+        ilqr(problem, controls[:, 1:2])
+
+
+def test_callback_ends_the_search():
+    seen = []
+    found = ilqr(swing_problem(), callback=lambda k, costs: seen.append((k, costs.copy())) or k == 2)
+    assert found.reason == ["ended by the callback"] * 2
+    assert [k for k, _ in seen] == [0, 1, 2]
+    assert (seen[2][1] == found.cost.numpy()).all()
+    assert len(found.table.seconds) == 3
+
+
+def test_best_of_several_steps():
+    best = ilqr(swing_problem(), search="best")
+    assert best.converged.all()
+    assert (best.cost - ilqr(swing_problem()).cost).abs().max() < 1e-6 * best.cost.max()
+    costs = np.stack([row.cost for row in best.table.rows])
+    assert (np.diff(costs, axis=0) <= 0.0).all()

@@ -289,6 +289,27 @@ def test_replaced_values_are_seen():
     assert call().actuators.reshape(-1, 4)[0].tolist() == [10, 10, 0, 100]
 
 
+def test_values_that_are_set_are_remembered_until_they_change():
+    world = World()
+    dog = load("laikago", base="floating")
+    world.add(dog, name="dog", collision_links=TOES)
+    dog.set_link_param("chassis", "mass", 20.0)
+    rows = parameters(world)
+    first = rows.packed()
+    assert rows.packed() is first
+    (given,) = dog.learned.values()
+    # in place, by another tensor, by another value
+    given.value.mul_(2.0)
+    assert float(rows().inertias[0, 0]) == 40.0
+    given.value = torch.tensor(30.0, dtype=F64)
+    assert float(rows().inertias[0, 0]) == 30.0
+    dog.set_link_param("chassis", "mass", 25.0)
+    assert float(rows().inertias[0, 0]) == 25.0
+    # by something that learns, which is looked at each time
+    dog.make_link_param_learnable("chassis", "mass", pb.PositiveScalar())
+    assert rows().inertias.requires_grad
+
+
 def test_a_row_has_its_place_in_the_packed_tensor():
     call = parameters(toes_on_ground())
     rows = call()
