@@ -272,17 +272,16 @@ def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
 
 
 def report(found: SwingUp, console: Console) -> None:
-    """Print returns beside where the energy came from."""
+    """Print returns beside where the energy came from; in brackets the most that steps had added by any moment."""
     table = Table(title=f"{found.system.title}: largest return {found.system.maximum:g}", title_justify="left")
-    headers = ("substeps", "return", "share", "iters", "time", "gained", "work", "numerical", "at most")
+    headers = ("substeps", "return", "share", "iters", "time", "gained J", "work J", "numerical J")
     for header in headers:
         table.add_column(header, justify="right")
     for swing in found.swings:
-        joules = [f"{swing.ends(x):.1f} J" for x in (*swing.energy, swing.energy.numerical)]
-        joules.append(f"{largest(swing.energy):.1f} J")
+        gained, work, added = (f"{swing.ends(x):.1f}" for x in (*swing.energy, swing.energy.numerical))
         table.add_row(
-            str(swing.substeps), f"{swing.total:.4f}", f"{100 * swing.share:.2f} %", str(swing.iterations),
-            f"{swing.seconds:.1f} s", *joules,
+            str(swing.substeps), f"{swing.total:.4f}", f"{100 * swing.share:.2f}%", str(swing.iterations),
+            f"{swing.seconds:.1f} s", gained, work, f"{added} ({largest(swing.energy):.1f})",
         )  # fmt: skip
     console.print(table)
     if isinstance(found.system.terminal, StateCost):
