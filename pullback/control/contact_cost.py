@@ -97,7 +97,6 @@ class _BoundForce(BoundCost):
         return 0.5 * (self.weights * r * r).sum(-1)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        assert u is not None
         assert into.u is not None
         assert into.uu is not None
         assert into.ux is not None
@@ -113,29 +112,25 @@ class _BoundForce(BoundCost):
 
     def force(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Return the force on the body (..., B, 3)."""
-        assert u is not None
-        nodes = [x.detach().reshape(-1, x.shape[-1]) for x in (q, qd, u)]
-        numbers = torch.arange(len(nodes[0]), device=q.device).split(self.chunk)
-        found = [self._total(*x, k) for *x, k in zip(*[x.split(self.chunk) for x in nodes], numbers)]
-        return torch.cat(found).view(*q.shape[:-1], 3)
+        x, v, c = self._rows(q, qd, u)
+        numbers = torch.arange(len(x), device=x.device).split(self.chunk)
+        return torch.cat([self._total(x[k], v[k], c[k], k) for k in numbers]).view(*q.shape[:-1], 3)
 
-    def jacobian(self, q: Tensor, qd: Tensor, u: Tensor) -> Tensor:
+    def jacobian(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
         """Return the force's derivatives by state and control (..., B, 3, 2 nv + nu)."""
-        sim, (by_q, by_qd, by_u) = self.sim, STEPS[self.sim.dtype]
-        flat = [x.detach().reshape(-1, x.shape[-1]) for x in (q, qd, u)]
-        steps = torch.cat(
-            [
-                flat[1].new_full((len(flat[0]), sim.nv), by_q),
-                flat[1].new_full((len(flat[0]), sim.nv), by_qd),
-                by_u * flat[2].abs().clamp(min=1.0),
-            ],
-            -1,
-        )
+        x, v, c = self._rows(q, qd, u)
+        by_q, by_qd, by_u = STEPS[self.sim.dtype]
+        steps = torch.cat([torch.full_like(v, by_q), torch.full_like(v, by_qd), by_u * c.abs().clamp(min=1.0)], -1)
         size = steps.shape[-1]
-        nodes = max(1, self.chunk // (2 * size))
-        numbers = torch.arange(len(steps), device=q.device).split(nodes)
-        rows = [self._differences(*x, k) for *x, k in zip(*[x.split(nodes) for x in (*flat, steps)], numbers)]
-        return torch.cat(rows).view(*q.shape[:-1], 3, size)
+        numbers = torch.arange(len(x), device=x.device).split(max(1, self.chunk // (2 * size)))
+        rows = torch.cat([self._differences(x[k], v[k], c[k], steps[k], k) for k in numbers])
+        return rows.view(*q.shape[:-1], 3, size)
+
+    @staticmethod
+    def _rows(q: Tensor, qd: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return nodes as rows."""
+        assert u is not None
+        return q.reshape(-1, q.shape[-1]), qd.reshape(-1, qd.shape[-1]), u.reshape(-1, u.shape[-1])
 
     def _differences(self, q: Tensor, qd: Tensor, u: Tensor, steps: Tensor, numbers: Tensor) -> Tensor:
         """Return the derivatives (k, 3, 2 nv + nu) at k nodes, all directions in one launch."""
@@ -143,8 +138,8 @@ class _BoundForce(BoundCost):
         moves = torch.diag_embed(steps).movedim(1, 0)
         moves = torch.cat([moves, -moves])
         moved = self.sim.retract(State(q.expand(2 * size, -1, -1), qd.expand(2 * size, -1, -1)), moves[..., :n])
-        worlds = [x.flatten(0, 1) for x in (moved.q, moved.qd, u + moves[..., n:])]
-        ahead, behind = self._total(*worlds, numbers.repeat(2 * size)).view(2, size, k, 3)
+        q, qd, u = (x.flatten(0, 1) for x in (moved.q, moved.qd, u + moves[..., n:]))
+        ahead, behind = self._total(q, qd, u, numbers.repeat(2 * size)).view(2, size, k, 3)
         return (ahead - behind).permute(1, 2, 0) / (2.0 * steps[:, None])
 
     def _total(self, q: Tensor, qd: Tensor, u: Tensor, numbers: Tensor) -> Tensor:
