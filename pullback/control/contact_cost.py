@@ -33,7 +33,8 @@ class ContactForce(Cost):
     Second derivatives are those of Gauss and Newton. The force's Jacobian comes from central differences, all nodes and
     directions side by side: 2 (2 nv + nu) contact problems a node. Coordinates are moved by 1e-7, velocities by 1e-6
     and a control u by 1e-5 max(1, |u|) in float64; by 1e-5, 1e-3 and 1e-2 max(1, |u|) in float32. Forces have kinks,
-    where a contact is made or lost, or sticking turns into sliding: on one, the derivative is the mean of both sides.
+    where a contact is made or lost, sticking turns into sliding, or a gap closes: on one, the derivative is the mean of
+    both sides, as it is by the height of a body at rest on hard ground.
     Where nothing touches, the force and its derivative are zero, so a search needs a first guess that touches.
     """
 
