@@ -3,6 +3,7 @@
 from pullback.control import diagnostics
 from pullback.control.ambiguity import Ambiguity, AmbiguityWarning
 from pullback.control.constraints import Constraint, joint_limits
+from pullback.control.contact_cost import ContactForce
 from pullback.control.costs import ControlCost, Cost, StateCost
 from pullback.control.frame_cost import FramePose
 from pullback.control.identify import Identification, identify
@@ -22,6 +23,7 @@ __all__ = [
     "Ambiguity",
     "AmbiguityWarning",
     "Constraint",
+    "ContactForce",
     "ControlCost",
     "Cost",
     "Drive",
