@@ -29,6 +29,13 @@ def into_disk(x: Tensor, radius: Tensor) -> Tensor:
     return x * (radius / length) if length > radius else x
 
 
+def cone_step(block: Tensor) -> Tensor:
+    """Return the step of two tangent rows for their 2 by 2 block."""
+    trace = block.diagonal().sum()
+    is_thin = bool(torch.linalg.det(block) < 0.025 * trace * trace)
+    return (1.5 if is_thin else 2.0) / trace
+
+
 def into_square(x: Tensor, half_width: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(x, -half_width), half_width)
 
@@ -46,7 +53,7 @@ def sweep(problem: Problem, lam: Tensor, cone: bool = True) -> Tensor:
         rows[n] = torch.relu(rows[n] - residual(n) / A[n, n])
         limit = mu[c] * rows[n]
         if cone:
-            step = 2 / (A[t1, t1] + A[t2, t2])
+            step = cone_step(A[t1 : t2 + 1, t1 : t2 + 1])
             r = torch.stack([residual(t1), residual(t2)])
             rows[t1], rows[t2] = into_disk(torch.stack([rows[t1], rows[t2]]) - step * r, limit)
         else:

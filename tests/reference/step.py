@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 
 from pullback.description.compile import COORDINATES, Model
+from tests.reference.contact_solver import cone_step
 from tests.reference.dynamics import (
     Dof,
     Parameters,
@@ -261,7 +262,7 @@ def sweep(A: Tensor, b: Tensor, lam: Tensor, friction: list[Tensor], scalars: li
         lam = replaced(lam, n, torch.clamp(lam[n] - residual(n) / A[n, n], min=0.0))
         bound = mu * lam[n]
         if cone:
-            x = lam[t1 : t2 + 1] - 2.0 / (A[t1, t1] + A[t2, t2]) * residual(slice(t1, t2 + 1))
+            x = lam[t1 : t2 + 1] - cone_step(A[t1 : t2 + 1, t1 : t2 + 1]) * residual(slice(t1, t2 + 1))
             length = x.detach().norm()
             lam = replaced(lam, t1, x * (bound / x.norm()) if length > bound else x)
         else:

@@ -26,6 +26,19 @@ from pullback.rigid.constraint_kernels import (
 from pullback.rigid.scene import Scene
 from pullback.spatial.arrays import load3, load6, store
 
+THIN = wp.constant(0.025)
+"""Determinant over squared trace of the tangents' block, below which one of them hardly moves."""
+
+
+@wp.func
+def cone_step(a: Any, b: Any, c: Any):
+    """Return the step of two tangent rows whose block is [a b; b c]: eq. (4)."""
+    trace = a + c
+    share = a.dtype(2.0)
+    if a * c - b * b < a.dtype(THIN) * trace * trace:
+        share = a.dtype(1.5)
+    return share / trace
+
 
 @wp.func
 def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
@@ -39,7 +52,7 @@ def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
     x1 = lam[1]
     x2 = lam[2]
     if cone:
-        step = lam.dtype(2.0) / (D[3] + D[5])
+        step = cone_step(D[3], D[4], D[5])
         x1 = x1 - step * r1
         x2 = x2 - step * r2
         length = wp.sqrt(x1 * x1 + x2 * x2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.solvers.pgs_kernels import cone_step
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
 
 
@@ -38,7 +39,7 @@ def tangent_impulse(cone: int, x: Any, limit: Any):
 @wp.func
 def tangent_step(A: wp.array2d(dtype=Any), i: int, m: int, w: int):
     """Return the step of the tangent rows i and i+1: eq. (4)."""
-    return A.dtype(2.0) / (A[i * m + i, w] + A[(i + 1) * (m + 1), w])
+    return cone_step(A[i * m + i, w], A[i * m + i + 1, w], A[(i + 1) * (m + 1), w])
 
 
 @wp.func
@@ -168,7 +169,8 @@ def cone_vjp(
         adj_limit = wp.dot(e, adj_x)
         adj_x = (limit / length) * (adj_x - adj_limit * e)
     step = tangent_step(A, t, m, w)
-    diagonal = A.dtype(0.5) * step * wp.dot(adj_x, wp.vector(before[1], before[2]) - x)
+    trace = A[t * m + t, w] + A[(t + 1) * (m + 1), w]
+    diagonal = wp.dot(adj_x, wp.vector(before[1], before[2]) - x) / trace
     adj_A[t * m + t, w] += diagonal
     adj_A[(t + 1) * (m + 1), w] += diagonal
     work[t, w] = before[1]
