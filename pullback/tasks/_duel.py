@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from pullback.control.search import Found
 from pullback.control.shooting import Objective, minimize
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory
+from pullback.tasks._curves import Curve, has_cma, print_curves
+from pullback.viewer.plots import draw_losses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Tensor = torch.Tensor
-
-MILESTONES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1500)
-"""Iterations after which the table tells the loss."""
-SHARES = (0.1, 0.25, 0.5, 1.0)
-"""Moments of the longer run at which it tells the loss by wall-clock."""
 
 
 @dataclass
@@ -66,36 +62,23 @@ def fight(
     found = minimize(objective, start, console=console, label="by gradients", **gradient)
     rival, label = None, "at random" if search.get("method") == "random" else "by CMA-ES"
     search = {"method": "cma", **search}
-    if search["iterations"] and not found.interrupted:
-        if search["method"] == "cma" and importlib.util.find_spec("cma") is None:
-            console.print("CMA-ES is left out: pip install 'pullback\\[search]' brings it")
-        else:
-            rival = minimize(objective, start, console=console, label=label, **search)
+    if search["iterations"] and not found.interrupted and (search["method"] != "cma" or has_cma(console)):
+        rival = minimize(objective, start, console=console, label=label, **search)
     return Duel(found, rival, miss, unit)
+
+
+def curves_of(duel: Duel) -> list[Curve]:
+    """Return the best miss so far of each run."""
+    return [
+        Curve(f"{name}\n{run.losses.shape[1]} worlds, {duel.unit}", run.seconds.numpy(), duel.miss(run.curve).numpy())
+        for name, run in duel.runs.items()
+    ]
 
 
 def report(duel: Duel, console: Console, title: str, bar: float) -> None:
     """Print the miss by iteration, by wall-clock, and when each method met the bar."""
-    table = Table(title=title)
-    table.add_column("after")
     runs = duel.runs
-    for name, run in runs.items():
-        table.add_column(f"{name}\n{run.losses[0].numel()} worlds, {duel.unit}", justify="right")
-    curves = [duel.miss(run.curve) for run in runs.values()]
-    longest = max(len(curve) for curve in curves)
-    for k in sorted({*(k for k in MILESTONES if k <= longest), *(len(curve) for curve in curves)}):
-        cells = (f"{curve[k - 1].item():.2e}" if k <= len(curve) else "" for curve in curves)
-        table.add_row(f"{k} iterations", *cells)
-    table.add_section()
-    times = [run.seconds for run in runs.values()]
-    ends = sorted({share * max(t[-1].item() for t in times) for share in SHARES} | {t[-1].item() for t in times})
-    for end in ends:
-        cells = []
-        for curve, seconds in zip(curves, times):
-            done = int((seconds <= end + 1e-9).sum())
-            cells.append(f"{curve[done - 1].item():.2e}" if done else "-")
-        table.add_row(f"{end:.2f} s", *cells)
-    console.print(table)
+    print_curves(curves_of(duel), console, title)
     for name, run in runs.items():
         count, last = duel.reached(run, bar), len(run.losses) - 1
         met = f"never below {bar:g} {duel.unit}"
@@ -107,17 +90,8 @@ def report(duel: Duel, console: Console, title: str, bar: float) -> None:
 
 def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
     """Draw the best miss so far by iteration and by wall-clock."""
-    for axis, by_time in zip(axes, (False, True)):
-        for (name, run), color in zip(duel.runs.items(), ("tab:blue", "tab:orange")):
-            curve = duel.miss(run.curve)
-            x = run.seconds if by_time else torch.arange(1, len(curve) + 1)
-            axis.loglog(x, curve, color=color, label=name, marker="." if len(curve) < 100 else None)
-        axis.axhline(bar, color="gray", linestyle=":", label=f"{bar:g} {duel.unit}")
-        axis.set(xlabel="wall-clock [s]" if by_time else "iteration", ylabel=f"best miss so far [{duel.unit}]")
-        axis.set_title("by wall-clock" if by_time else "by iteration")
-        axis.xaxis.set_minor_formatter("")
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3)
+    curves = dict(zip(duel.runs, curves_of(duel)))
+    draw_losses(axes, curves, ylabel=f"best miss so far [{duel.unit}]", bar=bar, bar_label=f"{bar:g} {duel.unit}")
 
 
 def save(path: Path, sim: Sim, motion: Trajectory, controls: Tensor, duel: Duel | None = None) -> Path:

@@ -10,7 +10,7 @@ import torch
 
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
-from pullback.tasks._curves import draw_curves
+from pullback.viewer.plots import draw_losses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def draw(placed: Placed, sim: Sim, scenes: Scenes, path: Path) -> Path:
     for name in ("side", "top", "grip"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    draw_curves(axes["iterations"], axes["seconds"], placed.curves, "lowest loss")
+    draw_losses([axes["iterations"], axes["seconds"]], {x.name: x for x in placed.curves}, ylabel="lowest loss")
     figure.savefig(path, dpi=110)
     return path
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pullback.tasks._curves import draw_curves
 from pullback.tasks._swinging import ROBOT, System, times
+from pullback.viewer.plots import draw_losses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def draw(found: SwingUp, path: Path) -> Path:
     draw_motion(axes["motion"], found.system, found.swings[0])
     draw_controls(axes["controls"], found)
     draw_energy(axes["energy"], found)
-    draw_curves(axes["iterations"], axes["seconds"], found.curves, "lowest cost")
+    draw_losses([axes["iterations"], axes["seconds"]], {x.name: x for x in found.curves}, ylabel="lowest cost")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+FEW = 100
+"""Iterations of a search that are drawn as points too."""
+
 
 class Search(Protocol):
     """What a search for a minimum left: losses (iterations, B), and seconds (iterations,) since it began."""
@@ -22,20 +25,34 @@ class Search(Protocol):
         ...
 
 
-def draw_losses(axes: Sequence[Any], found: Mapping[str, Search], *, ylabel: str = "best loss so far") -> None:
-    """Draw the best loss so far of each search, by iteration on the first of the axes and by seconds on the second."""
+def draw_losses(
+    axes: Sequence[Any],
+    found: Mapping[str, Search],
+    *,
+    ylabel: str = "best loss so far",
+    bar: float | None = None,
+    bar_label: str = "",
+) -> None:
+    """Draw the best loss so far of each search, by iteration on the first of the axes and by seconds on the second.
+
+    `bar` is a loss to be reached, drawn as a line.
+    """
     by_iteration, by_clock = axes
     for number, (name, search) in enumerate(found.items()):
         losses = np.asarray(_numbers(search.losses), float)
         losses = losses.reshape(len(losses), -1)
         best = np.minimum.accumulate(np.where(np.isfinite(losses), losses, np.inf).min(1))
         seconds = np.asarray(_numbers(search.seconds), float)
-        style: dict[str, Any] = {"color": f"C{number}", "label": name, "linewidth": 1.5}
+        marker = "." if len(best) < FEW else None
+        style: dict[str, Any] = {"color": f"C{number}", "label": name, "linewidth": 1.5, "marker": marker}
         by_iteration.plot(np.arange(1, len(best) + 1), best, **style)
         by_clock.plot(seconds, best, **style)
-    for axis, xlabel in ((by_iteration, "iteration"), (by_clock, "time [s]")):
-        axis.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
-        axis.grid(alpha=0.3, which="both")
+    for axis, title, xlabel in ((by_iteration, "iteration", "iteration"), (by_clock, "wall-clock", "wall-clock [s]")):
+        if bar is not None:
+            axis.axhline(bar, color="gray", linestyle=":", label=bar_label)
+        axis.set(title=f"by {title}", xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+        axis.xaxis.set_minor_formatter("")
+        axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
 
 
