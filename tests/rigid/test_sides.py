@@ -242,7 +242,8 @@ def test_the_side_that_leads_down(name, sign):
     below, above = one_sided(sim, force, dof, sign, 1)
     expected = min(below, above, key=abs) if above > below else max(below, above, key=abs)
     _, (found,) = loss_and_gradient(sim, [force], dof, sign, 1)
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-8)
+    # the sweeps end at 1e-11 m/s, and the slopes are over steps of 1e-4
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("name", ["a ball that is touched", "the second of two balls", "two feet, no weight"])
