@@ -67,10 +67,16 @@ def fight(
     return Duel(found, rival, miss, unit)
 
 
+def worlds_of(run: Found) -> str:
+    """Say how many worlds an iteration simulates."""
+    count = run.losses.shape[1]
+    return "1 world" if count == 1 else f"{count} worlds"
+
+
 def curves_of(duel: Duel) -> list[Curve]:
     """Return the best miss so far of each run."""
     return [
-        Curve(f"{name}\n{run.losses.shape[1]} worlds, {duel.unit}", run.seconds.numpy(), duel.miss(run.curve).numpy())
+        Curve(f"{name}\n{worlds_of(run)}, {duel.unit}", run.seconds.numpy(), duel.miss(run.curve).numpy())
         for name, run in duel.runs.items()
     ]
 
@@ -85,7 +91,7 @@ def report(duel: Duel, console: Console, title: str, bar: float) -> None:
         if count is not None:
             rollouts, seconds = int(run.evaluations[count - 1]), run.seconds[count - 1].item()
             met = f"below {bar:g} {duel.unit} after {count} iterations, {rollouts} rollouts, {seconds:.2f} s"
-        console.print(f"{name}: {met}; in all {last + 1} iterations of {run.losses.shape[1]} worlds ({run.reason})")
+        console.print(f"{name}: {met}; in all {last + 1} iterations of {worlds_of(run)} ({run.reason})")
 
 
 def draw_curves(axes: Sequence[Axes], duel: Duel, bar: float) -> None:
