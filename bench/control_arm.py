@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,12 +213,41 @@ def batch_on_gpu(rounds: int) -> dict[str, float]:
     }
 
 
+def draw(ours_taken: float, theirs_taken: float, path: Path) -> Path:
+    """Draw what both cost after each iteration, by iteration and by time [s] of ITERATIONS of them; return the file."""
+    from matplotlib.figure import Figure
+
+    file = arm_file()
+    mine = ours(file)
+    peer, solver = theirs(file)
+    result = solve_ours(mine)()
+    log = import_module("crocoddyl").CallbackLogger()
+    solver.setCallbacks([log])
+    solve_theirs(peer, solver)()
+    curves = {
+        "pb.control.ilqr": (np.array([float(row.cost[0]) for row in result.table.rows]), ours_taken),
+        "Crocoddyl, FDDP": (np.array(log.costs)[-ITERATIONS:], theirs_taken),
+    }
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axis, by_time in zip(figure.subplots(1, 2), (False, True)):
+        for (name, (costs, taken)), style in zip(curves.items(), ("o-", "x--")):
+            share = np.arange(1, len(costs) + 1)
+            axis.plot(1e3 * taken * share / ITERATIONS if by_time else share, costs, style, label=name)
+        axis.set(xlabel="wall-clock [ms]" if by_time else "iteration", ylabel="cost", yscale="log")
+        axis.grid(alpha=0.3, which="both")
+        axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
 def measure(*, quick: bool = False) -> tuple[Rows, dict[str, float]]:
     """Compare with Crocoddyl; where there is a GPU, also many problems with one."""
     rounds = 3 if quick else 15
     figures = side_by_side(rounds)
     cost, peer = figures["cost, ours"], figures["cost, Crocoddyl"]
     ms, peer_ms = figures["ms an iteration, ours"], figures["ms an iteration, Crocoddyl"]
+    draw(1e-3 * ITERATIONS * ms, 1e-3 * ITERATIONS * peer_ms, Path("out/arm.png"))
     off, ratio = abs(cost / peer - 1.0), figures["times Crocoddyl"]
     rows: Rows = [
         ("arm: cost after 10 iterations", f"{cost:.6f}", f"Crocoddyl {peer:.6f}", f"1 % {verdict(off <= 0.01)}"),

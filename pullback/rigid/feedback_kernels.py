@@ -13,7 +13,7 @@ from pullback.core.launch import kernel_module
 from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
 from pullback.rigid.integrate_kernels import integrate, quaternion_product
 from pullback.rigid.problem_kernels import Job
-from pullback.rigid.rollout_kernels import _ways, copy_state, keep_state
+from pullback.rigid.rollout_kernels import copy_state, keep_state, step_and_retrace
 from pullback.rigid.scene import Scene
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.robot.topology import BALL, PRISMATIC
@@ -93,7 +93,7 @@ def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel of a rollout under feedback, twice; there is no vjp."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, _ = _ways(shapes)
+    step_once, _ = step_and_retrace(shapes)
 
     @wp.kernel(module=kernel_module(f"feedback{SUFFIX[shapes]}", real))
     def forward(

@@ -119,7 +119,7 @@ def retrace(
         move(job, nc, ns, w, scratch)
 
 
-def _ways(shapes: type) -> tuple[Any, Any]:
+def step_and_retrace(shapes: type) -> tuple[Any, Any]:
     """Return how to do a step and how to retrace it; what few worlds need is read when it is needed: 0.3 s."""
     if shapes is NoShapes:
         from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
@@ -137,7 +137,7 @@ def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, retrace_once = _ways(shapes)
+    step_once, retrace_once = step_and_retrace(shapes)
 
     @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
     def forward(

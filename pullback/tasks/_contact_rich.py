@@ -23,6 +23,7 @@ from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world import World
 from pullback.tasks._device import find_device
+from pullback.tasks._knots import even_knots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,10 +223,7 @@ def try_again(
 
 def lines_between_knots(controls: Tensor) -> Tensor:
     """Return the matrix (T, knots) that takes values at knots to straight lines between them."""
-    steps = len(controls)
-    knots = 1 + steps // STEPS_PER_KNOT
-    place = torch.arange(steps).to(controls)[:, None] * ((knots - 1) / steps)
-    return (1.0 - (place - torch.arange(knots).to(controls)).abs()).clamp(min=0.0)
+    return even_knots(len(controls), 1 + len(controls) // STEPS_PER_KNOT).to(controls)
 
 
 def run_ilqr(

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pullback.control.search import Found
 from pullback.control.shooting import Objective, minimize
+from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory
 from pullback.tasks._curves import Curve, has_cma, print_curves
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Tensor = torch.Tensor
+
+NOTHING_LEFT = 1e-25
+"""The loss [m²] at which nothing is left to find."""
 
 
 @dataclass
@@ -65,6 +69,55 @@ def fight(
     if search["iterations"] and not found.interrupted and (search["method"] != "cma" or has_cma(console)):
         rival = minimize(objective, start, console=console, label=label, **search)
     return Duel(found, rival, miss, unit)
+
+
+@dataclass
+class Options:
+    """What throw and golf are both told."""
+
+    variant: Literal["default", "released"] = "default"
+    """The physically right task, or the numbers of the released experiment."""
+    iterations: int = 20
+    """Iterations of the gradient method: rollouts with their backward pass."""
+    cma_iterations: int = 60
+    """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out."""
+    spread: float | None = None
+    """First standard deviation of CMA-ES; by default 0.2 of the bounds, released: as the torques start."""
+    seed: int = 0
+    """Seed of CMA-ES, and of the torques that the released variant starts from."""
+    out: Path = Path("out")
+    """Folder for trajectory, picture and replay."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+class Released(NamedTuple):
+    """How a released experiment searches: by Adam, from torques that are noise [N·m]."""
+
+    noise: float
+    learning_rate: float
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot be run."""
+    if options.cma_iterations < 0:
+        raise PullbackError(f"cma_iterations is {options.cma_iterations}; give 1 or more, or 0 to leave CMA-ES out")
+
+
+def fight_for(loss: Objective, rest: Tensor, options: Options, console: Console, released: Released) -> Duel:
+    """Search for torques by gradients and by CMA-ES: shares of their bounds from rest, or as was released."""
+    search: dict[str, Any] = {"iterations": options.cma_iterations, "seed": options.seed}
+    if options.variant == "default":
+        bounds = {"lower": -1.0, "upper": 1.0, "target": NOTHING_LEFT}
+        gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
+        search |= {"spread": options.spread or 0.2, **bounds}
+        return fight(loss, rest, console, gradient=gradient, search=search, miss=torch.sqrt)
+    noise = torch.randn(*rest.shape, generator=torch.Generator().manual_seed(options.seed))
+    gradient = {"method": "adam", "iterations": options.iterations, "learning_rate": released.learning_rate}
+    search |= {"spread": options.spread or released.noise}
+    start = released.noise * noise.to(rest)
+    # its loss is the root of the mean over three coordinates
+    return fight(loss, start, console, gradient=gradient, search=search, miss=lambda loss: 3**0.5 * loss)
 
 
 def worlds_of(run: Found) -> str:

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 
-from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
 from pullback.description.tree import Link, Tree
@@ -35,8 +34,9 @@ from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory
 from pullback.rigid.world import World
 from pullback.robot.load import load
+from pullback.tasks import _duel
 from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks._duel import Duel, Released, check, draw_curves, fight_for, replay, report, save, write_figure
 
 Tensor = torch.Tensor
 
@@ -53,30 +53,21 @@ STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
 GRAVITY = 9.81
 MOST_TORQUE = 20.0
 """What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
-NEAR, ENOUGH = 0.01, 1e-25
-"""A miss [m] that counts as a hit, and the loss [m²] at which nothing is left to find."""
+NEAR = 0.01
+"""A miss [m] that counts as a hit."""
+RELEASED_SEARCH = Released(noise=1.0, learning_rate=0.1)
 CLUB, GROUND, BALL = 1, 4, 2
 """Groups of shapes: the ball touches club and tee, which do not touch each other."""
 
 
 @dataclass
-class Options:
+class Options(_duel.Options):
     """How to play."""
 
-    variant: Literal["default", "released"] = "default"
-    """A hit that takes time, or the numbers of the released experiment."""
     iterations: int = 50
     """Iterations of the gradient method: rollouts with their backward pass."""
     cma_iterations: int = 60
     """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out. The comparison of the paper has 1,500."""
-    spread: float | None = None
-    """First standard deviation of CMA-ES, by default 0.2 of the bounds; released: 1 N·m."""
-    seed: int = 0
-    """Seed of CMA-ES, and of the torques that the released variant starts from."""
-    out: Path = Path("out")
-    """Folder for trajectory, picture and replay."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 @dataclass
@@ -105,14 +96,13 @@ def falling(motion: Trajectory) -> bool:
 
 def run(options: Options) -> Game:
     """Play by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    if options.cma_iterations < 0:
-        raise PullbackError(f"cma_iterations is {options.cma_iterations}; give 1 or more, or 0 to leave CMA-ES out")
+    check(options)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         golfer = Golfer(options.variant, device)
         golfer.loss(golfer.rest().requires_grad_()).sum().backward()
-    duel = golfer.fight(options, console)
+    duel = fight_for(golfer.loss, golfer.rest(), options, console, RELEASED_SEARCH)
     torques = duel.gradient.best
     with torch.no_grad():
         controls = golfer.controls(torques[None])
@@ -154,21 +144,6 @@ class Golfer:
         motion = self.sim.rollout(self.state, self.controls(torques), checkpoint=50)
         squares = (motion.q[-1, :, 2:5] - self.hole).square()
         return squares.mean(-1).sqrt() if self.released else squares.sum(-1)
-
-    def fight(self, options: Options, console: Console) -> Duel:
-        """Search by gradients and by CMA-ES, from the same start."""
-        search = {"iterations": options.cma_iterations, "seed": options.seed}
-        if not self.released:
-            bounds = {"lower": -1.0, "upper": 1.0, "target": ENOUGH}
-            gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
-            search |= {"spread": options.spread or 0.2, **bounds}
-            return fight(self.loss, self.rest(), console, gradient=gradient, search=search, miss=torch.sqrt)
-        noise = torch.randn(*self.rest().shape, generator=torch.Generator().manual_seed(options.seed))
-        gradient = {"method": "adam", "iterations": options.iterations, "learning_rate": 0.1}
-        search |= {"spread": options.spread or 1.0}
-        return fight(
-            self.loss, noise.to(self.hole), console, gradient=gradient, search=search, miss=lambda loss: 3**0.5 * loss
-        )
 
 
 def build(released: bool) -> World:

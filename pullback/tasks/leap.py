@@ -25,6 +25,7 @@ from pullback.rigid.state import State
 from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
+from pullback.tasks._knots import even_knots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,7 @@ def run(options: Options) -> Leap:
     device = find_device(options.device)
     sim = build().compile(dt=DT, dtype=torch.float64, device=device)
     steps = round(options.duration / DT)
-    between = interpolation(steps, 1 + round(options.duration * KNOTS_PER_SECOND)).to(device)
+    between = even_knots(steps, 1 + round(options.duration * KNOTS_PER_SECOND)).to(device)
     with console.status("compiling the kernels, once on a machine"):
         warm_up(sim)
     knots, losses, interrupted = learn(sim, between, options, console)
@@ -139,12 +140,6 @@ def build() -> World:
     )
     world.add_ground(friction=0.8)
     return world
-
-
-def interpolation(steps: int, knots: int) -> Tensor:
-    """Return the matrix (steps, knots) that takes values at knots to straight lines between them."""
-    place = torch.arange(steps, dtype=torch.float64)[:, None] * ((knots - 1) / steps)
-    return (1.0 - (place - torch.arange(knots)).abs()).clamp(min=0.0)
 
 
 def warm_up(sim: Sim) -> None:

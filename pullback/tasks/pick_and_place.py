@@ -32,6 +32,7 @@ from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
 from pullback.tasks._device import find_device
+from pullback.tasks._knots import knots_at
 
 Tensor = torch.Tensor
 
@@ -251,7 +252,7 @@ class Task:
         self.robot = sim.world.robots[ARM].to(dtype=sim.dtype, device=sim.device)
         self.steps = round(duration / DT)
         self.batch = len(scenes.start)
-        self.between = interpolation(self.steps, MOMENTS).to(sim.device)
+        self.between = knots_at(self.steps, MOMENTS).to(sim.device)
         self.widths = (self.between @ torch.tensor(WIDTHS).to(self.between))[:, None, None]
         state = sim.initial_state(self.batch)
         q = state.q.clone()
@@ -318,17 +319,6 @@ class Task:
             motion.q[:, :, 11].amax(0) - SIZE / 2,
             end[:, 7:9].amin(-1),
         )
-
-
-def interpolation(steps: int, moments: tuple[float, ...]) -> Tensor:
-    """Return the matrix (steps, knots) of straight lines between values at moments, shares of the whole time."""
-    place, at = torch.arange(steps, dtype=torch.float64) / steps, torch.tensor(moments, dtype=torch.float64)
-    after = torch.searchsorted(at, place, right=True).clamp(1, len(moments) - 1)
-    share = (place - at[after - 1]) / (at[after] - at[after - 1])
-    matrix = torch.zeros(steps, len(moments), dtype=torch.float64)
-    matrix[torch.arange(steps), after - 1] = 1.0 - share
-    matrix[torch.arange(steps), after] = share
-    return matrix
 
 
 def evolve(sim: Sim, scenes: Scenes, first: Tensor, options: Options, console: Console) -> Found:

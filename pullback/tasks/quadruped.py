@@ -30,8 +30,9 @@ from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
 from pullback.tasks._duel import Duel, fight, replay, report, save
+from pullback.tasks._knots import even_knots
 from pullback.tasks._quadruped_picture import draw
-from pullback.tasks.leap import DT, LEG, STANDING_HEIGHT, TOE_RADIUS, TOES, interpolation, warm_up
+from pullback.tasks.leap import DT, LEG, STANDING_HEIGHT, TOE_RADIUS, TOES, warm_up
 
 Tensor = torch.Tensor
 
@@ -175,7 +176,7 @@ def run(options: Options) -> Learned:
         warm_up(sim)
     state = starting_state(sim, options)
     total = duration + AFTERWARDS
-    between = interpolation(round(total / DT), 1 + round(total * KNOTS_PER_SECOND)).to(device)
+    between = even_knots(round(total / DT), 1 + round(total * KNOTS_PER_SECOND)).to(device)
     duel = learn(sim, state, between, duration, options, console)
     best = targets_of(duel.gradient.best[None], between, options)[:, 0]
     found = watch(sim, state, best, duel, round(duration / DT))

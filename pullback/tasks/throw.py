@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from rich.console import Console
 
-from pullback.core.errors import PullbackError
 from pullback.description.assets.panda import LINKS as BARE_LINKS
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
@@ -34,8 +33,20 @@ from pullback.rigid.state import Trajectory
 from pullback.rigid.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
+from pullback.tasks import _duel
 from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks._duel import (
+    Duel,
+    Released,
+    check,
+    cross,
+    draw_curves,
+    fight_for,
+    replay,
+    report,
+    save,
+    write_figure,
+)
 
 Tensor = torch.Tensor
 
@@ -50,8 +61,9 @@ MOST_TORQUE = (40.0,) * 4 + (4.0,) * 3
 """What the throw may add [N·m], well within what the motors have."""
 CLOSED, OPEN = 0.01, 0.04
 """What the fingers are told [m]: closer than the ball lets them, and wide open."""
-NEAR, ENOUGH = 0.01, 1e-25
-"""A throw that ends closer to the target [m] has hit it; at this loss [m²] nothing is left to find."""
+NEAR = 0.01
+"""A throw that ends closer to the target [m] has hit it."""
+RELEASED_SEARCH = Released(noise=0.03, learning_rate=1e-3)
 
 
 class Setting(NamedTuple):
@@ -78,23 +90,13 @@ RELEASED = Setting(1e-2, 1000, 1000, 1 / 980, (0.0,) * 7 + (0.02, 0.02), 0.10177
 
 
 @dataclass
-class Options:
+class Options(_duel.Options):
     """How to throw."""
 
-    variant: Literal["default", "released"] = "default"
-    """The physically right throw, or the numbers of the released experiment."""
     iterations: int = 20
     """Iterations of the gradient method: rollouts with their backward pass."""
     cma_iterations: int = 60
     """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out. The comparison of the paper has 500."""
-    spread: float | None = None
-    """First standard deviation of CMA-ES, by default 0.2 of the bounds; released: 0.03 N·m."""
-    seed: int = 0
-    """Seed of CMA-ES, and of the torques that the released variant starts from."""
-    out: Path = Path("out")
-    """Folder for trajectory, picture and replay."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 @dataclass
@@ -113,14 +115,13 @@ class Throw:
 
 def run(options: Options) -> Throw:
     """Throw by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    if options.cma_iterations < 0:
-        raise PullbackError(f"cma_iterations is {options.cma_iterations}; give 1 or more, or 0 to leave CMA-ES out")
+    check(options)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         thrower = Thrower(options.variant, device)
         thrower.loss(thrower.rest().requires_grad_()).sum().backward()
-    duel = thrower.fight(options, console)
+    duel = fight_for(thrower.loss, thrower.rest(), options, console, RELEASED_SEARCH)
     torques = duel.gradient.best
     with torch.no_grad():
         controls = thrower.controls(torques[None])
@@ -189,20 +190,6 @@ class Thrower:
         motion = self.sim.rollout(self.state, self.controls(torques), checkpoint=50)
         squares = (self.ball(motion)[-1] - self.target).square()
         return squares.mean(-1).sqrt() if self.released else squares.sum(-1)
-
-    def fight(self, options: Options, console: Console) -> Duel:
-        """Search by gradients and by CMA-ES, from the same start."""
-        search = {"iterations": options.cma_iterations, "seed": options.seed}
-        if not self.released:
-            bounds = {"lower": -1.0, "upper": 1.0, "target": ENOUGH}
-            gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds}
-            search |= {"spread": options.spread or 0.2, **bounds}
-            return fight(self.loss, self.rest(), console, gradient=gradient, search=search, miss=torch.sqrt)
-        noise = torch.randn(*self.rest().shape, generator=torch.Generator().manual_seed(options.seed))
-        gradient = {"method": "adam", "iterations": options.iterations, "learning_rate": 1e-3}
-        search |= {"spread": options.spread or 0.03}
-        start = 0.03 * noise.to(self.target)
-        return fight(self.loss, start, console, gradient=gradient, search=search, miss=lambda loss: 3**0.5 * loss)
 
 
 def panda(released: bool) -> Tree:

@@ -189,6 +189,31 @@ def test_sweeps_are_those_of_the_reference(cone):
     assert (solve(problems, start, 7, cone) - right).abs().max() < 1e-13
 
 
+def thin_problems(count: int) -> Problem:
+    """Return problems in which the second tangent of every contact hardly moves, as in a plane."""
+    problems = random_problems(count, cfm=0.0)
+    still = torch.ones_like(problems.b[0])
+    still[2 : 3 * problems.mu.shape[1] : 3] = 1e-2
+    A = still[:, None] * problems.A * still + 1e-5 * torch.eye(len(still), dtype=torch.float64)
+    return problems._replace(A=A, b=still * problems.b)
+
+
+def test_thin_cones_are_swept_and_walked_back():
+    problems, sweeps = thin_problems(8), 5
+    start, adj_lam = random_like(problems.b, 2), random_like(problems.b)
+    right = torch.stack([reference.solve(one(problems, w), start[w], sweeps, True) for w in range(8)])
+    assert (solve(problems, start, sweeps, True) - right).abs().max() < 1e-12
+    adj, adj_start = unrolled(problems, start, adj_lam, sweeps, True)
+    answer, right_start = autograd_unrolled(problems, start, adj_lam, sweeps, True)
+    assert_close((*adj, adj_start), (*answer, right_start), 1e-10)
+    # and by central differences, along a symmetric change of A
+    way = random_like(problems.A, 3)
+    way, step = problems.A * (way + way.mT), 1e-6
+    ahead, back = (solve(problems._replace(A=problems.A + s * way), start, sweeps, True) for s in (step, -step))
+    slopes = ((ahead - back) * adj_lam).sum(1) / (2 * step)
+    torch.testing.assert_close((adj.A * way).sum((1, 2)), slopes, rtol=1e-5, atol=1e-6)
+
+
 @both_frictions
 def test_only_the_first_sweep_is_sure_to_take_energy_out(cone):
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,8 @@ import torch
 
 import pullback as pb
 from pullback.tasks import leap
-from pullback.tasks.leap import DT, Options, build, interpolation, loss_of, run, targets_of
+from pullback.tasks._knots import even_knots
+from pullback.tasks.leap import DT, Options, build, loss_of, run, targets_of
 
 
 @pytest.mark.slow
@@ -65,7 +66,7 @@ def test_what_it_reports_is_the_motion_of_the_best_targets(tmp_path):
 
 
 def test_targets_are_straight_lines_between_knots_the_same_left_and_right():
-    between = interpolation(100, 5)
+    between = even_knots(100, 5)
     torch.testing.assert_close(between.sum(1), torch.ones(100, dtype=torch.float64))
     knots = torch.zeros(1, 5, 6, dtype=torch.float64)
     knots[0, 2] = torch.arange(6)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import pullback as pb
+from pullback.tasks._knots import knots_at
 from pullback.tasks.pick_and_place import (
     DT,
     FINGERS,
@@ -14,7 +15,6 @@ from pullback.tasks.pick_and_place import (
     build,
     draw_scenes,
     gripper,
-    interpolation,
     run,
 )
 
@@ -65,7 +65,7 @@ def test_learning_moves_the_block_to_its_goal(tmp_path, capsys):
 
 
 def test_targets_pass_through_the_knots():
-    between = interpolation(1000, MOMENTS)
+    between = knots_at(1000, MOMENTS)
     torch.testing.assert_close(between.sum(1), torch.ones(1000, dtype=torch.float64))
     values = torch.arange(len(MOMENTS), dtype=torch.float64)
     for knot, moment in enumerate(MOMENTS[:-1]):
