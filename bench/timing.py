@@ -39,6 +39,23 @@ def time_in_turns(
     return {name: median(values) for name, values in times.items()}
 
 
+def time_beyond(more: Callable[[], object], less: Callable[[], object], *, rounds: int) -> float:
+    """Return what one function takes beyond another [s]: the median difference of calls next to each other.
+
+    What slows a machine down for a while slows both of a pair, while medians may be of different times.
+    """
+    differences: list[float] = []
+    for function in (more, less):
+        function()
+    for _ in range(rounds):
+        start = time.perf_counter()
+        more()
+        between = time.perf_counter()
+        less()
+        differences.append(between - start - (time.perf_counter() - between))
+    return median(differences)
+
+
 def synchronize() -> None:
     """Wait for the GPU, where there is one."""
     if torch.cuda.is_available():

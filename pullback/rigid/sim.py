@@ -168,17 +168,18 @@ class Sim:
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
         quick: QuickStep | None = getattr(self._quick, "step", None)
-        after = None if quick is None or u is None else quick(state, u, self.parameters.packed())
-        if after is None:
-            program, inputs = self._programs.step(), self._check_inputs(state, u)
-            q, qd, impulses, rows = program.outputs(*inputs)
-            after = State(q, qd, impulses, Status(rows, self.substeps))
-            last = getattr(self._quick, "did", None)
-            self._quick.step, self._quick.did = QuickStep.after(program, inputs, last, self.substeps)
+        after = None if quick is None else quick(state, u, self.parameters.packed())
+        if after is not None:
+            return after
+        program, inputs = self._programs.step(), self._check_inputs(state, u)
+        q, qd, impulses, rows = program.outputs(*inputs)
+        status = Status(rows, self.substeps)
         # an input that is not finite shows in the status, which is quicker to look at
-        if after.status is not None and after.status.shows_not_finite():
-            _refuse_not_finite(self._check_inputs(state, u))
-        return after
+        if status.shows_not_finite():
+            _refuse_not_finite(inputs)
+        last = getattr(self._quick, "did", None)
+        self._quick.step, self._quick.did = QuickStep.after(program, inputs, last, self.substeps)
+        return State(q, qd, impulses, status)
 
     def rollout(
         self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False

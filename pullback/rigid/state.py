@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -89,6 +90,8 @@ class State:
     impulses: Tensor | None = None
     status: Status | None = None
     """What happened in the step that led here, if `sim.step` did."""
+    mark: ClassVar[object] = None
+    """Says which launch made this state, if one that is repeated did."""
 
     def __init__(self, q: Tensor, qd: Tensor, impulses: Tensor | None = None, status: Status | None = None) -> None:
         # in a closed loop a frozen dataclass's own way takes twice as long

@@ -1,5 +1,8 @@
 """`sim.step` again and again, which repeats a launch, against a rollout, which does not."""
 
+import copy
+import dataclasses
+import pickle
 import threading
 
 import pytest
@@ -99,6 +102,18 @@ def test_what_is_wrong_is_said_as_before_a_loop(sim):
         sim.step(pb.State(state.q, state.qd, torch.zeros(2, 5, dtype=F64)), u[0])
     with pytest.raises(pb.PullbackError, match=r"controls is not finite"):
         sim.step(state, torch.full_like(u[0], torch.nan))
+
+
+def test_states_from_a_loop_are_copied_stored_and_changed(sim):
+    u = controls(sim)
+    state = stepped(sim, u)
+    after = sim.step(state, u[0])
+    for copied in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        assert torch.equal(sim.step(copied, u[0]).q, after.q)
+    wide = torch.stack((state.q, state.q), -1)[..., 0]
+    assert torch.equal(sim.step(dataclasses.replace(state, q=wide), u[0]).q, after.q)
+    with pytest.raises(pb.PullbackError, match=r"q \(2, 3\)"):
+        sim.step(dataclasses.replace(state, q=state.q[:, :3]), u[0])
 
 
 def test_transforms_and_second_derivatives(sim):
