@@ -6,9 +6,18 @@ import warp as wp
 
 from pullback.rigid.collide_kernels import contact_vjp
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, SLOPE, TANGENT, smallest_axis
-from pullback.rigid.linearize_dynamics_kernels import AXIS, AXIS_ROWS, BODY_ROWS, NEXT_VELOCITY, ORIGIN, LinearJob
+from pullback.rigid.linearize_dynamics_kernels import (
+    AXIS,
+    AXIS_ROWS,
+    BODY_ROWS,
+    NEXT_TURNED,
+    NEXT_VELOCITY,
+    ORIGIN,
+    LinearJob,
+    vertex_height,
+)
 from pullback.rigid.linearize_rows_kernels import fill
-from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, PLANE, POINT, RADIUS, SHAPE_ROWS, Scene
+from pullback.rigid.scene import CONTACT_ROWS, NORMAL, PAIR, POINT, Scene
 from pullback.spatial.arrays import load3, load6, rows_from, store
 from pullback.spatial.vectors import angular, linear, spatial
 
@@ -99,6 +108,56 @@ def moved_geometry(sign: int, x: Any, maps: wp.array2d(dtype=Any), number: int, 
 
 
 @wp.func
+def row_by_motion(d: Any, u: Any, turning: Any, height: Any, n: Any, slope: Any, arm: Any):
+    """Return how a row along d changes with the motion of a vertex over a plane, seen from -arm: eq. (25)."""
+    a = wp.cross(d, turning)
+    by_velocity = (slope - n.dtype(0.5) * wp.dot(n, a)) * n
+    by_turning = wp.cross(height * n, a) + wp.cross(u, d)
+    return spatial(by_turning + wp.cross(arm, by_velocity), by_velocity)
+
+
+@wp.func
+def write_plane_rows(
+    linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the change of the velocities of the rows of contact c, a vertex over a plane: eq. (25)."""
+    job = linear_job.job
+    scene = job.scene
+    contacts = rows_from(scratch, job.scratch.contacts)
+    bodies = rows_from(work, linear_job.place.bodies)
+    axes = rows_from(work, linear_job.place.axes)
+    columns = linear_job.columns
+    rows = rows_from(work, linear_job.place.rows + 3 * c * columns)
+    pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
+    point = load3(contacts, c * CONTACT_ROWS + POINT, w)
+    n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
+    t1 = load3(scratch, job.scratch.blocks + c * BLOCK_ROWS + TANGENT, w)
+    t2 = wp.cross(n, t1)
+    slope = scratch[job.scratch.blocks + c * BLOCK_ROWS + SLOPE, w]
+    height = vertex_height(scene, c, pair, rows_from(parameters, job.parameters.shapes), contacts, w)
+    body = scene.shape_body[scene.pair_a[pair]]
+    V = body_motion_at(body, point, bodies, w)
+    u = linear(V)
+    turning = angular(V)
+    arm = point - load3(bodies, body * BODY_ROWS + ORIGIN, w)
+    by_normal = row_by_motion(n, u, turning, height, n, slope, arm)
+    by_first = row_by_motion(t1, u, turning, height, n, slope - slope, arm)
+    by_second = row_by_motion(t2, u, turning, height, n, slope - slope, arm)
+    normal = spatial(wp.cross(arm, n), n)
+    first = spatial(wp.cross(arm, t1), t1)
+    second = spatial(wp.cross(arm, t2), t2)
+    fill(rows, 0, 3 * columns, w)
+    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+        j = scene.pair_dof[k]
+        S = load6(axes, j * AXIS_ROWS + AXIS, w)
+        turned = load6(axes, j * AXIS_ROWS + NEXT_TURNED, w)
+        rows[j, w] = wp.dot(by_normal, S) + wp.dot(normal, turned)
+        rows[columns + j, w] = wp.dot(by_first, S) + wp.dot(first, turned)
+        rows[2 * columns + j, w] = wp.dot(by_second, S) + wp.dot(second, turned)
+
+
+@wp.func
 def add_contact_change(
     linear_job: LinearJob, c: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
@@ -126,16 +185,11 @@ def add_contact_change(
     f = lam[0] * n + lam[1] * t1 + lam[2] * t2
     body_a = scene.shape_body[scene.pair_a[pair]]
     body_b = scene.shape_body[scene.pair_b[pair]]
-    shapes = rows_from(parameters, job.parameters.shapes)
-    a = scene.pair_a[pair]
-    half = point.dtype(0.5)
-    on_plane = scene.shape_kind[a] < PLANE and scene.shape_kind[scene.pair_b[pair]] == PLANE
-    arm = (half * contacts[c * CONTACT_ROWS + GAP, w] + shapes[a * SHAPE_ROWS + RADIUS, w]) * n
-    if not on_plane:
-        write_maps(
-            scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses), shapes, contacts, w,
-            rows_from(scratch, job.scratch.wrench), nowhere, rows_from(scratch, job.scratch.candidates), maps,
-        )  # fmt: skip
+    write_maps(
+        scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses),
+        rows_from(parameters, job.parameters.shapes), contacts, w, rows_from(scratch, job.scratch.wrench), nowhere,
+        rows_from(scratch, job.scratch.candidates), maps,
+    )  # fmt: skip
     V_a = body_motion_at(body_a, point, bodies, w)
     V_b = body_motion_at(body_b, point, bodies, w)
     relative = V_a - V_b
@@ -149,30 +203,19 @@ def add_contact_change(
         body = scene.dof_body[j]
         S = motion_at(point, load3(bodies, body * BODY_ROWS + ORIGIN, w), load6(axes, j * AXIS_ROWS + AXIS, w))
         # how the contact moves
-        gap = slope - slope
-        dp = n - n
-        dn = n - n
-        dt1 = n - n
-        dt2 = n - n
-        if on_plane:
-            # its point goes with a vertex of shape a along the plane, and half as fast across it: eq. (13)
-            dc = linear(S) + wp.cross(angular(S), arm)
-            gap = wp.dot(n, dc)
-            dp = dc - (half * gap) * n
-        else:
-            gap = moved_geometry(sign, S, maps, 0, w)
-            dp = wp.vector(
-                moved_geometry(sign, S, maps, 1, w),
-                moved_geometry(sign, S, maps, 2, w),
-                moved_geometry(sign, S, maps, 3, w),
-            )
-            dn = wp.vector(
-                moved_geometry(sign, S, maps, 4, w),
-                moved_geometry(sign, S, maps, 5, w),
-                moved_geometry(sign, S, maps, 6, w),
-            )
-            dt1 = first_tangent_jvp(n, t1, dn)
-            dt2 = wp.cross(dn, t1) + wp.cross(n, dt1)
+        gap = moved_geometry(sign, S, maps, 0, w)
+        dp = wp.vector(
+            moved_geometry(sign, S, maps, 1, w),
+            moved_geometry(sign, S, maps, 2, w),
+            moved_geometry(sign, S, maps, 3, w),
+        )
+        dn = wp.vector(
+            moved_geometry(sign, S, maps, 4, w),
+            moved_geometry(sign, S, maps, 5, w),
+            moved_geometry(sign, S, maps, 6, w),
+        )
+        dt1 = first_tangent_jvp(n, t1, dn)
+        dt2 = wp.cross(dn, t1) + wp.cross(n, dt1)
         # the velocities that the joint carries along, eq. (15)
         carried = relative
         if sign != 0:

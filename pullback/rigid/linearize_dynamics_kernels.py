@@ -12,11 +12,21 @@ import warp as wp
 
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.problem_kernels import Job
-from pullback.rigid.scene import CONTACT_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
+from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, PLANE, POINT, POSE_ROWS, RADIUS, SHAPE_ROWS, Scene
 from pullback.robot.joint_kernels import joint_dofs
 from pullback.robot.rnea_kernels import world_acceleration
 from pullback.robot.topology import INERTIA_ROWS, PRISMATIC
-from pullback.spatial.arrays import accumulate, load3, load6, load33, rows_from, store, upper_triangle
+from pullback.spatial.arrays import (
+    accumulate,
+    accumulate33,
+    load3,
+    load6,
+    load33,
+    rows_from,
+    store,
+    store33,
+    upper_triangle,
+)
 from pullback.spatial.vectors import (
     angular,
     cross_force,
@@ -36,16 +46,19 @@ ORIGIN = wp.constant(0)
 VELOCITY = wp.constant(3)
 ACCELERATION = wp.constant(9)
 NEXT_VELOCITY = wp.constant(15)
-SUMS = wp.constant(21)  # m (1), c (3), J (6), Y (6), k and l (6), F (6), impulses of contacts (6)
+SUMS = wp.constant(21)  # m (1), c (3), J (6), Y (6), k and l (6), F (6), impulses of contacts (6), eq. (24) (18)
 FIRST_MOMENT = wp.constant(22)
 ROTATIONAL = wp.constant(25)
 TURNING = wp.constant(31)
 MOMENTUM = wp.constant(37)
 FORCE = wp.constant(43)
 IMPULSE = wp.constant(49)
-BODY_ROWS = wp.constant(55)
+TORQUE_BY_VELOCITY = wp.constant(55)
+TORQUE_BY_TURNING = wp.constant(64)
+BODY_ROWS = wp.constant(73)
 
-# rows of a dof: its axis S, what changes as it moves, eq. (3), and what others feel of it, eq. (7)
+# rows of a dof: its axis S, what changes as it moves, eq. (3), what others feel of it, eqs. (7) and (8), and what the
+# new velocity of the body before it makes of its axis, eq. (25)
 AXIS = wp.constant(0)
 TURNED = wp.constant(6)
 TURNED_TWICE = wp.constant(12)
@@ -55,7 +68,8 @@ GYROSCOPIC = wp.constant(30)
 CARRIED = wp.constant(33)
 FELT_INBOARD = wp.constant(39)
 RATE_INBOARD = wp.constant(45)
-AXIS_ROWS = wp.constant(51)
+NEXT_TURNED = wp.constant(51)
+AXIS_ROWS = wp.constant(57)
 
 
 @wp.struct
@@ -146,17 +160,18 @@ def write_motions(
         origin = p
         V_P = nothing
         A_P = ground
-        N = nothing
+        N_P = nothing
         if parent >= 0:
             above = parent * BODY_ROWS
             origin = load3(bodies, above + ORIGIN, w)
             V_P = load6(bodies, above + VELOCITY, w)
             A_P = load6(bodies, above + ACCELERATION, w)
-            N = load6(bodies, above + NEXT_VELOCITY, w)
+            N_P = load6(bodies, above + NEXT_VELOCITY, w)
         arm = p - origin
         # the joint's motions under qd, acceleration and new velocity: dof by dof
         rate = nothing
         A = A_P
+        N = N_P
         for k in range(joint_dofs(kind)):
             v = topology.v_start[i] + k
             S = dof_motion(kind, k, R, arm)
@@ -173,6 +188,7 @@ def write_motions(
             store(axes, at + TURNED, w, turned)
             store(axes, at + TURNED_TWICE, w, cross_motion(A_P, S) + cross_motion(V_P, turned))
             store(axes, at + RATE, w, cross_motion(V, S) + turned)
+            store(axes, at + NEXT_TURNED, w, cross_motion(N_P, S))
         store(bodies, row + ORIGIN, w, origin)
         store(bodies, row + VELOCITY, w, V)
         store(bodies, row + ACCELERATION, w, A)
@@ -197,13 +213,34 @@ def write_motions(
         store(bodies, row + MOMENTUM, w, momentum)
         store(bodies, row + FORCE, w, F)
         store(bodies, row + IMPULSE, w, nothing)
+        store33(bodies, row + TORQUE_BY_VELOCITY, w, R - R)
+        store33(bodies, row + TORQUE_BY_TURNING, w, R - R)
 
 
 @wp.func
-def write_impulses(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any), bodies: wp.array2d(dtype=Any)):
-    """Add the impulses of contacts to those of the two bodies of each."""
+def is_vertex_on_plane(scene: Scene, pair: int):
+    """Tell whether a pair is a vertex with a radius over a plane, whose contact is written down: eq. (13)."""
+    return scene.shape_kind[scene.pair_a[pair]] < PLANE and scene.shape_kind[scene.pair_b[pair]] == PLANE
+
+
+@wp.func
+def vertex_height(
+    scene: Scene, c: int, pair: int, shapes: wp.array2d(dtype=Any), contacts: wp.array2d(dtype=Any), w: int
+):
+    """Return how far the vertex is from the point of its contact with a plane."""
+    radius = shapes[scene.pair_a[pair] * SHAPE_ROWS + RADIUS, w]
+    return contacts.dtype(0.5) * contacts[c * CONTACT_ROWS + GAP, w] + radius
+
+
+@wp.func
+def write_impulses(
+    job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+    bodies: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the impulses of contacts, and what they do as a vertex moves over a plane, to those of bodies: eq. (24)."""
     scene = job.scene
     contacts = rows_from(scratch, job.scratch.contacts)
+    shapes = rows_from(parameters, job.parameters.shapes)
     for c in range(nc):
         impulse = load3(scratch, job.scratch.lam + 3 * c, w)
         if impulse[0] > impulse.dtype(0.0):
@@ -220,11 +257,16 @@ def write_impulses(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any), bo
                 if body >= 0:
                     arm = point - load3(bodies, body * BODY_ROWS + ORIGIN, w)
                     accumulate(bodies, body * BODY_ROWS + IMPULSE, w, spatial(wp.cross(arm, f), f))
+                    if side == 0 and is_vertex_on_plane(scene, pair):
+                        vertex = arm + vertex_height(scene, c, pair, shapes, contacts, w) * n
+                        by_velocity = wp.outer(wp.cross(f, n), f.dtype(0.5) * n) - skew(f)
+                        accumulate33(bodies, body * BODY_ROWS + TORQUE_BY_VELOCITY, w, by_velocity)
+                        accumulate33(bodies, body * BODY_ROWS + TORQUE_BY_TURNING, w, -(by_velocity * skew(vertex)))
 
 
 @wp.func
-def gather(scene: Scene, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d(dtype=Any)):
-    """Sum over all that is outboard of each joint, and write what other dofs feel of its dofs: eqs. (7) and (8)."""
+def gather(scene: Scene, dt: Any, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d(dtype=Any)):
+    """Sum over all that is outboard of each joint, and write what other dofs feel of its dofs: eqs. (7), (8), (24)."""
     topology = scene.topology
     two = bodies.dtype(2.0)
     for b in range(topology.nbody):
@@ -237,6 +279,8 @@ def gather(scene: Scene, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d
         momentum = load6(bodies, row + MOMENTUM, w)
         F = load6(bodies, row + FORCE, w)
         P = load6(bodies, row + IMPULSE, w)
+        by_velocity = load33(bodies, row + TORQUE_BY_VELOCITY, w)
+        by_turning = load33(bodies, row + TORQUE_BY_TURNING, w)
         k = angular(momentum)
         l2 = two * linear(momentum)
         for j in range(joint_dofs(topology.kind[i])):
@@ -246,18 +290,18 @@ def gather(scene: Scene, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d
             n = angular(S)
             store(axes, at + INERTIAL, w, inertia_times(m, c, J, S))
             store(axes, at + GYROSCOPIC, w, symmetric_times(Y, n) + wp.cross(k, n) + wp.cross(l2, linear(S)))
-            store(axes, at + CARRIED, w, cross_force(S, P))
-            store(
-                axes, at + FELT_INBOARD, w,
+            store(axes, at + CARRIED, w, cross_force(S, P) + spatial(n * by_turning, n * by_velocity))
+            felt = (
                 inertia_times(m, c, J, load6(axes, at + TURNED_TWICE, w))
                 + spatial(symmetric_times(Y, turned) - wp.cross(k, turned), wp.cross(turned, l2))
-                + cross_force(S, F),
-            )  # fmt: skip
-            store(
-                axes, at + RATE_INBOARD, w,
-                inertia_times(m, c, J, load6(axes, at + RATE, w))
-                + spatial(symmetric_times(Y, n) - wp.cross(k, n), wp.cross(n, l2)),
-            )  # fmt: skip
+                + cross_force(S, F)
+            )
+            torque = by_turning * n + by_velocity * linear(S)
+            store(axes, at + FELT_INBOARD, w, spatial(torque - dt * angular(felt), -dt * linear(felt)))
+            felt_rate = inertia_times(m, c, J, load6(axes, at + RATE, w)) + spatial(
+                symmetric_times(Y, n) - wp.cross(k, n), wp.cross(n, l2)
+            )
+            store(axes, at + RATE_INBOARD, w, -dt * felt_rate)
         parent = topology.parent[i]
         if parent >= 0:
             above = parent * BODY_ROWS
@@ -268,6 +312,8 @@ def gather(scene: Scene, w: int, bodies: wp.array2d(dtype=Any), axes: wp.array2d
             accumulate(bodies, above + MOMENTUM, w, momentum)
             accumulate(bodies, above + FORCE, w, F)
             accumulate(bodies, above + IMPULSE, w, P)
+            accumulate33(bodies, above + TORQUE_BY_VELOCITY, w, by_velocity)
+            accumulate33(bodies, above + TORQUE_BY_TURNING, w, by_turning)
 
 
 @wp.func
@@ -284,7 +330,7 @@ def outboard_entry(axes: wp.array2d(dtype=Any), alpha: Any, beta: Any, carried: 
 def write_dynamics(
     scene: Scene, columns: int, dt: Any, w: int, axes: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any)
 ):  # fmt: skip
-    """Write -dt dID + dJ^T lam, its contacts still held in place, by coordinates and velocities: eqs. (9) and (10)."""
+    """Write -dt dID + dJ^T lam by coordinates and velocities, all but what eq. (14) adds: eqs. (9) and (10)."""
     nv = scene.topology.nv
     for i in range(nv):
         body = scene.dof_body[i]
@@ -292,8 +338,8 @@ def write_dynamics(
         alpha = load6(axes, row + INERTIAL, w)
         beta = load3(axes, row + GYROSCOPIC, w)
         carried = load6(axes, row + CARRIED, w)
-        felt = -dt * load6(axes, row + FELT_INBOARD, w)
-        felt_rate = -dt * load6(axes, row + RATE_INBOARD, w)
+        felt = load6(axes, row + FELT_INBOARD, w)
+        felt_rate = load6(axes, row + RATE_INBOARD, w)
         j = int(i)
         while j >= 0:
             by_q, by_qd = outboard_entry(axes, alpha, beta, carried, j, dt, w)

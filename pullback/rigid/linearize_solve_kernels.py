@@ -9,9 +9,22 @@ import warp as wp
 
 from pullback.rigid.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
 from pullback.rigid.integrate_kernels import actuator_force
-from pullback.rigid.linearize_contact_kernels import add_contact_change
-from pullback.rigid.linearize_dynamics_kernels import LinearJob, gather, write_dynamics, write_impulses, write_motions
-from pullback.rigid.linearize_rows_kernels import add_inner, add_outer, eliminate, fill, solve_columns
+from pullback.rigid.linearize_contact_kernels import add_contact_change, write_plane_rows
+from pullback.rigid.linearize_dynamics_kernels import (
+    LinearJob,
+    gather,
+    is_vertex_on_plane,
+    write_dynamics,
+    write_impulses,
+    write_motions,
+)
+from pullback.rigid.linearize_rows_kernels import (
+    add_rows_of_dofs,
+    add_to_rows_of_dofs,
+    eliminate,
+    fill,
+    solve_columns,
+)
 from pullback.rigid.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR
 from pullback.rigid.solvers.implicit_kernels import (
     ROW,
@@ -115,10 +128,10 @@ def write_right(
     for c in range(nc):
         if scratch[job.scratch.lam + 3 * c, w] > zero:
             pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
-            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
-                v = scene.pair_dof[d]
-                y = load3(scratch, job.scratch.Y + 3 * (c * nv + v), w)
-                add_outer(rows, 3 * c * columns, y, change, v * columns, columns, w)
+            add_rows_of_dofs(
+                scene.pair_dof, scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1], scratch,
+                job.scratch.Y + 3 * c * nv, change, 0, columns, w, rows, 3 * c * columns,
+            )  # fmt: skip
     for k in range(count):
         at = m * m + k * UNKNOWN_ROWS
         row = int(solver[at + ROW, w])
@@ -175,10 +188,10 @@ def subtract_impulses(
     for c in range(nc):
         if scratch[job.scratch.lam + 3 * c, w] > zero:
             pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
-            for d in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
-                v = scene.pair_dof[d]
-                y = load3(scratch, job.scratch.Y + 3 * (c * nv + v), w)
-                add_inner(change, v * columns, y, impulses, 3 * c * columns, columns, w)
+            add_to_rows_of_dofs(
+                scene.pair_dof, scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1], scratch,
+                job.scratch.Y + 3 * c * nv, impulses, 3 * c * columns, columns, w, change, 0,
+            )  # fmt: skip
 
 
 @wp.func
@@ -200,13 +213,16 @@ def velocity_jacobian(
     lam = rows_from(scratch, job.scratch.lam)
     # the change of forces at fixed acceleration and impulses
     write_motions(job, parameters, w, scratch, rows_from(work, place.next_v), bodies, axes)
-    write_impulses(job, nc, w, scratch, bodies)
-    gather(scene, w, bodies, axes)
+    write_impulses(job, nc, parameters, w, scratch, bodies)
+    gather(scene, scratch.dtype(job.settings.dt), w, bodies, axes)
     fill(change, 0, scene.topology.nv * columns, w)
     write_dynamics(scene, columns, scratch.dtype(job.settings.dt), w, axes, change)
     for c in range(nc):
         if lam[3 * c, w] > scratch.dtype(0.0):
-            add_contact_change(linear_job, c, parameters, w, scratch, nowhere, work)
+            if is_vertex_on_plane(scene, int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])):
+                write_plane_rows(linear_job, c, parameters, w, scratch, work)
+            else:
+                add_contact_change(linear_job, c, parameters, w, scratch, nowhere, work)
     add_forces(linear_job, u, parameters, w, scratch, change)
     # the change of s at fixed impulses, then of the impulses
     solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)
