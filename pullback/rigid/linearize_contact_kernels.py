@@ -68,7 +68,8 @@ def write_maps(
     zero = point.dtype(0.0)
     one = point.dtype(1.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
-    for g in range(GEOMETRY):
+    numbers = int(GEOMETRY)  # a loop that is not unrolled: its body is large
+    for g in range(numbers):
         if body_a >= 0:
             store(wrench, 6 * body_a, w, nothing)
         if body_b >= 0:

@@ -37,7 +37,7 @@ _STRIPS = """
     for (; column + {wide} <= columns; column += {wide}) strip(Wide(0), column);
     for (; column + 4 <= columns; column += 4) strip(Four(0), column);
 #endif
-    for (; column < columns; ++column) strip({real}(0), column);
+    for (; column < columns; ++column) strip(static_cast<{real}>(0), column);
 #undef PULLBACK_COPY
 #undef PULLBACK_GET
 #undef PULLBACK_PUT

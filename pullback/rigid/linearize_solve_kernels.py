@@ -90,22 +90,22 @@ def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), ch
         if topology.kind[i] == FREE:
             first = topology.v_start[i]
             for v in range(first + 3, nv):
-                e = wp.vector(zero, zero, zero)
-                u = int(v)
-                while u > first + 2:
-                    if u < first + 6:
-                        value = L[v * nv + u, w]
-                        if u == v:
-                            value = one / value
-                        k = u - first - 3
-                        e += value * wp.vector(
-                            wp.where(k == 0, one, zero), wp.where(k == 1, one, zero), wp.where(k == 2, one, zero)
+                last = int(v)
+                while last > first + 5:
+                    last = scene.dof_parent[last]
+                if last > first + 2:
+                    # the columns of L under the joint's velocity; those after the diagonal are none
+                    e = load3(L, v * nv + first + 3, w)
+                    if v < first + 6:
+                        e = wp.vector(
+                            wp.where(v == first + 3, one / e[0], e[0]),
+                            wp.where(v == first + 3, zero, wp.where(v == first + 4, one / e[1], e[1])),
+                            wp.where(v == first + 5, one / e[2], zero),
                         )
-                    u = scene.dof_parent[u]
-                e = dt * e
-                turning = spatial(-wp.cross(e, load3(qd, first + 3, w)), wp.cross(e, load3(qd, first, w)))
-                at = v * columns + nv + first
-                store(change, at, w, load6(change, at, w) + turning)
+                    e = dt * e
+                    turning = spatial(-wp.cross(e, load3(qd, first + 3, w)), wp.cross(e, load3(qd, first, w)))
+                    at = v * columns + nv + first
+                    store(change, at, w, load6(change, at, w) + turning)
 
 
 @wp.func

@@ -270,7 +270,7 @@ class Sim:
 
     def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
         """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
-        steps, _ = self._flat_controls(controls)
+        steps = len(self._check_controls(controls))
         if isinstance(states, Trajectory):
             first = [None if x is None else x[:steps].flatten(0, 1) for x in (states.q, states.qd, states.impulses)]
             flat = State(*first).detach()  # pyright: ignore[reportArgumentType]
@@ -402,14 +402,18 @@ class Sim:
                 f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={given})"
             )
 
-    def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:
-        """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
+    def _check_controls(self, controls: Tensor) -> Tensor:
+        """Return controls that are (T, B, nu)."""
         if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
             got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]
             raise PullbackError(
                 f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}; or a whole number of steps"
             )
-        steps, worlds, _ = controls.shape
+        return controls
+
+    def _flat_controls(self, controls: Tensor) -> tuple[int, Tensor]:
+        """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
+        steps, worlds, _ = self._check_controls(controls).shape
         by_world = controls if worlds == 1 else controls.transpose(0, 1)
         return steps, by_world.reshape(worlds, steps * self.nu)
 
