@@ -39,6 +39,8 @@ class QuickStep:
         self.rows, self.status, self.fine = rows, rows.data, np.tile(np.array(FINE, rows.dtype), (len(rows), 1)).data
         self.all_well = Status([FINE] * len(rows), substeps)
         self.mark = object()
+        # its scratch stays where the launch will look for it
+        self.kept = repeat.kept
         self.step = _differentiable(program, repeat, parameters)
 
     @staticmethod
