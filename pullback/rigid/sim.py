@@ -402,7 +402,7 @@ class Sim:
                 f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={given})"
             )
 
-    def _check_controls(self, controls: Tensor) -> Tensor:
+    def _check_controls(self, controls: Tensor | int) -> Tensor:
         """Return controls that are (T, B, nu)."""
         if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
             got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]
@@ -411,10 +411,11 @@ class Sim:
             )
         return controls
 
-    def _flat_controls(self, controls: Tensor) -> tuple[int, Tensor]:
+    def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:
         """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
-        steps, worlds, _ = self._check_controls(controls).shape
-        by_world = controls if worlds == 1 else controls.transpose(0, 1)
+        given = self._check_controls(controls)
+        steps, worlds, _ = given.shape
+        by_world = given if worlds == 1 else given.transpose(0, 1)
         return steps, by_world.reshape(worlds, steps * self.nu)
 
     def _check_type(self, name: str, x: Tensor) -> None:
