@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers doctor clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(VENV)/.installed-demo ## throw a ball with a robot arm, by gradients and
 
 test: lint ## run the checks, then every test this machine can run but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-slow: $(VENV)/.installed-dev ## run the tests that take minutes: trainings, browsers, long references
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow --timeout 3600
 
 lint: $(VENV)/.installed-dev ## check style, formatting, layers and types
 	$(BIN)/ruff check

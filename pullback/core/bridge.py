@@ -412,14 +412,14 @@ def _warp_stream(cuda_stream: int, device: str) -> Any:
 
 
 def view(x: Tensor | None, dtype: Any = None) -> Any:
-    """Return a tensor as a Warp array over the same memory, of vectors if `dtype` is one; None stays None.
+    """Return a tensor as a kernel's array argument over the same memory, of vectors if `dtype` is one; None stays None.
 
-    Whoever launches with it keeps the tensor alive.
+    It is the bare argument, not Warp's array, whose `__del__` would swallow a Ctrl-C that strikes inside it.
     """
     if x is None or x.numel() == 0:
         return None
     wp.init()
-    return wp.from_torch(x.detach(), dtype=dtype or _SCALARS[x.dtype], requires_grad=False)
+    return wp.from_torch(x.detach(), dtype=dtype or _SCALARS[x.dtype], requires_grad=False, return_ctype=True)
 
 
 def device_name(device: torch.device) -> str:
