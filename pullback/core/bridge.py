@@ -64,6 +64,8 @@ class Operator:
     """How many of the last outputs have no gradient; a repeated launch gives them as lists, which cost 10 µs less."""
     gradient_advice: str | None = None
     """What to do where gradients are not finite, which is an error then; None: nobody looks."""
+    loops: bool = False
+    """Whether the kernels go from world to world themselves, all those of a CPU thread: `worlds_between`."""
 
 
 class Program:
@@ -177,7 +179,11 @@ class Program:
                 raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
             forward, vjp = self.operator.kernels(REAL[reference.dtype])
             constants = self._constants(device)
-            self._launchers[key] = (Launcher(forward, device, constants), Launcher(vjp, device, constants))
+            loops = self.operator.loops
+            self._launchers[key] = (
+                Launcher(forward, device, constants, loops=loops),
+                Launcher(vjp, device, constants, loops=loops),
+            )
         return self._launchers[key]
 
     def compile_ahead(self, reference: Tensor) -> None:

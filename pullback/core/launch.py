@@ -98,13 +98,15 @@ def _wait_for(futures: list[Future[None]]) -> None:
 class Launcher:
     """One kernel on one device, launched over any number of worlds with as little Python as possible.
 
-    A launch is recorded once a thread (recorded launches are not safe to share) and its arguments are repointed.
+    A launch is recorded once a thread (recorded launches are not safe to share) and its arguments are repointed. A
+    kernel that `loops` is called once for all worlds of a CPU thread: a call that copies large constants takes 1 µs.
     """
 
-    def __init__(self, kernel: Any, device: str, constants: Any) -> None:
+    def __init__(self, kernel: Any, device: str, constants: Any, *, loops: bool = False) -> None:
         self.kernel = kernel
         self.device = device
         self.constants = constants
+        self.loops = loops and device == "cpu"
         self.block_dim = 1 if device == "cpu" else GPU_BLOCK
         self._recorded = threading.local()
 
@@ -178,6 +180,7 @@ class _Recorded:
         self.command = command
         self.count = -1
         self.on_cpu = launcher.device == "cpu"
+        self.loops = launcher.loops
         if self.on_cpu:
             # a CPU kernel takes all arguments as one struct
             fields = [(f"argument{k}", type(argument)) for k, argument in enumerate(command.params[1:])]
@@ -215,7 +218,7 @@ class _Recorded:
         return partial(self.run, byref(bounds), byref(packet)), words, [offset // 8 for _, offset in self.places]
 
     def _set_count(self, count: int) -> None:
-        self.command.set_dim(count)
+        self.command.set_dim(1 if self.loops else count)
         self.count = count
         if self.on_cpu:
             self.run = self.command.hooks.forward

@@ -39,7 +39,7 @@ def kernels(real: type, shapes: type = AnyShapes):
             scratch[place.qd + r, w] = qd[r, w]
         found, ns = problem(shapes(0), job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        solve(job, nc, ns, w, scratch)
+        solve(job, nc, ns, False, w, scratch)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
         lam = rows_from(scratch, place.lam)

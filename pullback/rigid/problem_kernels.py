@@ -21,6 +21,7 @@ from pullback.rigid.constraint_kernels import (
 )
 from pullback.rigid.layout import ParameterRows, ScratchRows
 from pullback.rigid.scene import CONTACT_ROWS, PAIR, Scene
+from pullback.rigid.solvers.rows_kernels import write_products
 from pullback.spatial.arrays import load3, rows_from, store
 
 
@@ -90,31 +91,20 @@ def add_all_rows(
         )  # fmt: skip
 
 
+MATRIX_ROWS = wp.constant(36)
+"""Sweeps over a matrix of 12 rows take half the time, those over one of 36, mostly zeros, as long as without it."""
+
+
 @wp.func
-def write_block(
-    scene: Scene, contacts: wp.array2d(dtype=Any), c: int, d: int, Y: wp.array2d(dtype=Any),
-    columns: wp.array2d(dtype=Any), m: int, w: int, A: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write what contacts c and d have of A, from the columns of c in Y^T."""
-    nv = scene.topology.nv
-    zero = Y.dtype(0.0)
-    # row r of the block of d and c
-    first = wp.vector(zero, zero, zero)
-    second = wp.vector(zero, zero, zero)
-    third = wp.vector(zero, zero, zero)
-    pair = int(contacts[d * CONTACT_ROWS + PAIR, w])
-    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
-        v = scene.pair_dof[k]
-        y = load3(Y, 3 * (d * nv + v), w)
-        column = load3(columns, 3 * v, w)
-        first += y[0] * column
-        second += y[1] * column
-        third += y[2] * column
-    store(A, (3 * d + 0) * m + 3 * c, w, first)
-    store(A, (3 * d + 1) * m + 3 * c, w, second)
-    store(A, (3 * d + 2) * m + 3 * c, w, third)
-    for r in range(3):
-        store(A, (3 * c + r) * m + 3 * d, w, wp.vector(first[r], second[r], third[r]))
+def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float32)):
+    """Tell whether the problem is swept over as a matrix: not in float32, for which steps do not make room for it."""
+    return False
+
+
+@wp.func
+def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
+    """Tell whether the problem is swept over as a matrix: a small one, where there is room for it."""
+    return job.settings.newton_steps > 0 and job.settings.compliant == 0 and 3 * nc + ns <= MATRIX_ROWS
 
 
 @wp.func
@@ -155,7 +145,11 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
             v = scene.pair_dof[k]
             store(columns, 3 * v, w, load3(Y, 3 * (c * nv + v), w))
         for d in range(c, nc):
-            write_block(scene, contacts, c, d, Y, columns, m, w, A)
+            other = int(contacts[d * CONTACT_ROWS + PAIR, w])
+            write_products(
+                scene.pair_dof, scene.pair_dof_start[other], scene.pair_dof_start[other + 1], Y, 3 * d * nv, columns, m,
+                w, A, 3 * d, 3 * c,
+            )  # fmt: skip
     for k in range(ns):
         j = 3 * nc + k
         for v in range(nv):

@@ -11,7 +11,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
-from pullback.rigid.problem_kernels import Job, write_problem
+from pullback.rigid.problem_kernels import Job
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
 from pullback.rigid.step_vjp_kernels import step_vjp
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
@@ -108,9 +108,7 @@ def retrace(
     """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
     found, ns = contact_problem(shapes_are, job, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
-    if pulls_back:
-        write_problem(job, nc, ns, w, scratch)
-    sweeps = resolve(job, nc, ns, w, scratch)
+    sweeps = resolve(job, nc, ns, pulls_back, w, scratch)
     if pulls_back:
         step_vjp(
             job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere,

@@ -34,9 +34,9 @@ from pullback.rigid.force_kernels import free_forces, is_driven_finitely
 from pullback.rigid.impulse_kernels import apply_impulses, raised_by_impulses, start_cold, start_warm, without_impulses
 from pullback.rigid.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.loop_kernels import loop_frames, loop_row
-from pullback.rigid.problem_kernels import Job, write_problem
+from pullback.rigid.problem_kernels import Job, sweeps_over_matrix, write_problem
 from pullback.rigid.solvers.newton_kernels import newton_step
-from pullback.rigid.solvers.pgs_kernels import solve
+from pullback.rigid.solvers.pgs_kernels import solve, solve_matrix
 from pullback.rigid.warm_kernels import store_impulses
 from pullback.spatial.arrays import load3, rows_from
 
@@ -131,8 +131,9 @@ def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
     """Replace the impulses by those of Newton's step on the rows that hold, and s with them."""
     place = job.scratch
     lam = rows_from(scratch, place.lam)
-    without_impulses(job, w, scratch)
-    write_problem(job, ncontact, nscalar, w, scratch)
+    if not sweeps_over_matrix(job, ncontact, nscalar, scratch):
+        without_impulses(job, w, scratch)
+        write_problem(job, ncontact, nscalar, w, scratch)
     newton_step(
         ncontact, nscalar, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
         rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, lam,
@@ -149,8 +150,8 @@ def polish(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
-def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+def sweep_rows(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the rows as they stand."""
     place = job.scratch
     more, change = solve(
         job.scene, job.settings, limit, ncontact, nscalar, rows_from(scratch, place.contacts),
@@ -161,8 +162,41 @@ def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp
 
 
 @wp.func
-def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+def sweep_matrix(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the problem as it was written, a matrix."""
+    place = job.scratch
+    more, change = solve_matrix(
+        ncontact, nscalar, job.settings.cone, limit, scratch.dtype(job.settings.tolerance), rows_from(scratch, place.A),
+        rows_from(scratch, place.b), rows_from(scratch, place.mu), rows_from(scratch, place.lower),
+        rows_from(scratch, place.upper), w, rows_from(scratch, place.lam), rows_from(scratch, place.alpha),
+    )  # fmt: skip
+    apply_impulses(job, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float32)):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    return sweep_rows(job, limit, ncontact, nscalar, w, scratch)
+
+
+@wp.func
+def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    more = int(0)
+    change = scratch.dtype(0.0)
+    if sweeps_over_matrix(job, ncontact, nscalar, scratch):
+        more, change = sweep_matrix(job, limit, ncontact, nscalar, w, scratch)
+    else:
+        more, change = sweep_rows(job, limit, ncontact, nscalar, w, scratch)
+    return more, change
+
+
+@wp.func
+def resolve(job: Job, ncontact: int, nscalar: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
+
+    The problem is written as a matrix too, if that is wanted or swept over.
 
     Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
 
@@ -174,6 +208,8 @@ def resolve(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(d
     lam = rows_from(scratch, place.lam)
     s = rows_from(scratch, place.s)
     tolerance = scratch.dtype(job.settings.tolerance)
+    if as_matrix or sweeps_over_matrix(job, ncontact, nscalar, scratch):
+        write_problem(job, ncontact, nscalar, w, scratch)
     for v in range(job.scene.topology.nv):
         scratch[place.free + v, w] = s[v, w]
     kept = rows_from(scratch, place.kept_lam)
@@ -294,7 +330,7 @@ def step(
     ncontact = wp.min(found, job.scene.max_contacts)
     if found > ncontact:
         status = status | OVERFLOW
-    if resolve(job, ncontact, nscalar, w, scratch) < 0:
+    if resolve(job, ncontact, nscalar, False, w, scratch) < 0:
         status = status | NOT_CONVERGED
     if not move(job, ncontact, nscalar, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE

@@ -1,6 +1,7 @@
-"""Projected Gauss-Seidel on the contact problem, without forming its matrix (docs/derivations/contact_solver.md).
+"""Projected Gauss-Seidel on the contact problem (docs/derivations/contact_solver.md).
 
-The unknown impulses lam move s = L v by Y^T lam, so a row's residual is Y·s + bias + cfm lam with the newest s.
+Without its matrix: the unknown impulses lam move s = L v by Y^T lam, so a row's residual is Y·s + bias + cfm lam with
+the newest s. With it: a contact that moves changes all residuals by its rows of A.
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ from pullback.rigid.constraint_kernels import (
     scalar_dot,
 )
 from pullback.rigid.scene import Scene
+from pullback.rigid.solvers.rows_kernels import add_multiple, add_three_rows, dot_rows
 from pullback.spatial.arrays import load3, load6, store
 
 THIN = wp.constant(0.025)
@@ -117,6 +119,51 @@ def solve(
             if new_scalar != old_scalar:
                 add_scalar_row(scene, scalars, k, Y_scalar, new_scalar - old_scalar, w, s)
                 lam[3 * ncontact + k, w] = new_scalar
+                change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
+        sweeps += 1
+        sweeps_left -= 1
+        if change <= tolerance:
+            sweeps_left = 0
+    return sweeps, change
+
+
+@wp.func
+def solve_matrix(
+    nc: int, ns: int, cone: int, limit: int, tolerance: Any, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
+    mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,
+    lam: wp.array2d(dtype=Any), residual: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do what `solve` does with the problem as a matrix, but to s; `residual` is as many rows of scratch as it has."""
+    m = 3 * nc + ns
+    zero = A.dtype(0.0)
+    for i in range(m):
+        residual[i, w] = b[i, w] + dot_rows(A, i * m, lam, 0, m, w)
+    sweeps = int(0)
+    sweeps_left = int(limit)
+    change = zero
+    while sweeps_left > 0:
+        change = zero
+        for c in range(nc):
+            i = 3 * c
+            old = load3(lam, i, w)
+            first = load3(A, i * m + i, w)
+            second = load3(A, (i + 1) * m + i, w)
+            D = wp.vector(first[0], first[1], first[2], second[1], second[2], A[(i + 2) * m + i + 2, w])
+            new = contact_update(cone, old, load3(residual, i, w), D, mu[c, w])
+            move = new - old
+            if move[0] != zero or move[1] != zero or move[2] != zero:
+                add_three_rows(residual, move[0], move[1], move[2], A, i * m, m, w)
+                store(lam, i, w, new)
+                change = wp.max(change, D[0] * wp.abs(move[0]))
+                change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
+        for k in range(ns):
+            i = 3 * nc + k
+            D_scalar = A[i * m + i, w]
+            old_scalar = lam[i, w]
+            new_scalar = wp.clamp(old_scalar - residual[i, w] / D_scalar, lower[k, w], upper[k, w])
+            if new_scalar != old_scalar:
+                add_multiple(residual, 0, new_scalar - old_scalar, A, i * m, m, w)
+                lam[i, w] = new_scalar
                 change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
         sweeps += 1
         sweeps_left -= 1

@@ -33,6 +33,60 @@ def _addition(real: str) -> str:
     return _RUN.format(x="x") + _RUN.format(x="y") + loop
 
 
+_ADD_THREE = """
+    char* y_at = reinterpret_cast<char*>(y.data) + size_t(w) * y.strides[1];
+    char* x_at = reinterpret_cast<char*>(x.data) + size_t(w) * x.strides[1];
+#if defined(__CUDA_ARCH__)
+    const size_t y_step = y.strides[0], x_step = x.strides[0];
+#else
+    const size_t y_step = sizeof(*y.data), x_step = sizeof(*x.data);
+#endif
+    x_at += x_row * x_step;
+    int k = 0;
+#if !defined(__CUDA_ARCH__)
+    typedef {real} Four __attribute__((ext_vector_type(4)));
+    for (; k + 4 <= n; k += 4) {{
+        Four sum, a, b, c;
+        __builtin_memcpy(&sum, y_at + k * y_step, sizeof(Four));
+        __builtin_memcpy(&a, x_at + k * x_step, sizeof(Four));
+        __builtin_memcpy(&b, x_at + (n + k) * x_step, sizeof(Four));
+        __builtin_memcpy(&c, x_at + (2 * n + k) * x_step, sizeof(Four));
+        sum += first * a + second * b + third * c;
+        __builtin_memcpy(y_at + k * y_step, &sum, sizeof(Four));
+    }}
+#endif
+#define PULLBACK_X(k) (*reinterpret_cast<{real}*>(x_at + (k) * x_step))
+    for (; k < n; ++k)
+        *reinterpret_cast<{real}*>(y_at + k * y_step) +=
+            first * PULLBACK_X(k) + second * PULLBACK_X(n + k) + third * PULLBACK_X(2 * n + k);
+#undef PULLBACK_X
+"""
+
+_PRODUCTS = """
+    char* y_at = reinterpret_cast<char*>(y.data) + size_t(w) * y.strides[1];
+    char* x_at = reinterpret_cast<char*>(x.data) + size_t(w) * x.strides[1];
+    char* a_at = reinterpret_cast<char*>(a.data) + size_t(w) * a.strides[1];
+#if defined(__CUDA_ARCH__)
+    const size_t y_step = y.strides[0], x_step = x.strides[0], a_step = a.strides[0];
+#else
+    const size_t y_step = sizeof(*y.data), x_step = sizeof(*x.data), a_step = sizeof(*a.data);
+#endif
+    y_at += y_row * y_step;
+    {real} sum[9] = {{0}};
+    for (int d = start; d < end; ++d) {{
+        const int v = 3 * dof.data[d];
+        for (int i = 0; i < 3; ++i)
+            for (int j = 0; j < 3; ++j)
+                sum[3 * i + j] += *reinterpret_cast<{real}*>(y_at + (v + i) * y_step)
+                    * *reinterpret_cast<{real}*>(x_at + (v + j) * x_step);
+    }}
+    for (int i = 0; i < 3; ++i)
+        for (int j = 0; j < 3; ++j) {{
+            *reinterpret_cast<{real}*>(a_at + ((row + i) * n + column + j) * a_step) = sum[3 * i + j];
+            *reinterpret_cast<{real}*>(a_at + ((column + j) * n + row + i) * a_step) = sum[3 * i + j];
+        }}
+"""
+
 _SOLVE = """
     // elimination with partial pivoting on a copy that a thread has to itself: in registers and caches, not in the
     // arrays that all worlds share
@@ -89,6 +143,7 @@ NEGLIGIBLE = {"float": 5e-7, "double": 1e-13}
 
 for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     _a = wp.array2d(dtype=_real)
+    _i = wp.array(dtype=wp.int32)
 
     @wp.func_native(_product(_name))
     def dot_rows(x: _a, x_row: int, y: _a, y_row: int, n: int, w: int) -> _real:
@@ -97,6 +152,16 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     @wp.func_native(_addition(_name))
     def add_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Add `factor` times n rows of x to as many of y."""
+
+    @wp.func_native(_ADD_THREE.format(real=_name))
+    def add_three_rows(y: _a, first: _real, second: _real, third: _real, x: _a, x_row: int, n: int, w: int):
+        """Add three neighbouring rows of the matrix x, n wide, each times its factor, to the n rows of y."""
+
+    @wp.func_native(_PRODUCTS.format(real=_name))
+    def write_products(
+        dof: _i, start: int, end: int, y: _a, y_row: int, x: _a, n: int, w: int, a: _a, row: int, column: int
+    ):
+        """Write the products of three columns of y with three of x, over some dofs, to the symmetric n by n matrix."""
 
     @wp.func_native(_SOLVE.format(real=_name, negligible=NEGLIGIBLE[_name]).replace("SMALL", str(int(SMALL))))
     def solve_small(n: int, right: int, w: int, work: _a):

@@ -1,0 +1,72 @@
+"""Sweeps over a contact problem that is written as a matrix."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import warp as wp
+
+from pullback.core.launch import kernel_module
+from pullback.rigid.solvers.pgs_kernels import solve_matrix
+from tests.reference import contact_solver as reference
+from tests.reference.contact_solver import Problem
+from tests.rigid.test_solvers import WARP, both_frictions, launch, like, one, random_problems, solve
+
+Tensor = torch.Tensor
+
+
+@cache
+def sweeping(real: type) -> Any:
+    array = wp.array2d(dtype=real)
+
+    @wp.kernel(module=kernel_module("test_matrix_sweeps", real))
+    def sweep_until(
+        nc: int, ns: int, cone: int, limit: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
+        tolerance: array, told: array, residual: array,
+    ):  # fmt: skip
+        w = wp.tid()
+        sweeps, change = solve_matrix(
+            nc, ns, cone, limit, tolerance[0, w], A, b, mu, lower, upper, w, lam, residual
+        )  # fmt: skip
+        told[0, w] = real(sweeps)
+        told[1, w] = change
+
+    return sweep_until
+
+
+def sweep_until(
+    problems: Problem, start: Tensor, limit: int, tolerance: float, cone: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return impulses, numbers of sweeps and the changes of the last ones."""
+    lam, told = start.clone(), like(start, 2)
+    tolerances = torch.full_like(start[:, :1], tolerance)
+    kernel = sweeping(WARP[lam.dtype])
+    launch(kernel, problems, cone, limit, lam, tolerances, told, like(lam, lam.shape[1]))
+    return lam, told[:, 0], told[:, 1]
+
+
+@both_frictions
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-13), (torch.float32, 1e-5)])
+def test_sweeps_over_the_matrix_are_those_of_the_reference(cone, dtype, close):
+    problems = random_problems(20, nc=3, ns=4, dtype=dtype)
+    start = 0.1 * torch.rand(20, 13, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    for sweeps in (1, 2, 15):
+        expected = torch.stack([reference.solve(one(problems, w), start[w], sweeps, cone) for w in range(20)])
+        lam, done, _ = sweep_until(problems, start, sweeps, -1.0, cone)
+        assert (done == sweeps).all()
+        torch.testing.assert_close(lam, expected, rtol=0.0, atol=close)
+
+
+@both_frictions
+def test_sweeps_over_the_matrix_stop_where_impulses_hardly_change(cone):
+    problems = random_problems(20)
+    start = torch.zeros_like(problems.b)
+    lam, sweeps, change = sweep_until(problems, start, 3000, 1e-9, cone)
+    assert ((sweeps > 1) & (sweeps < 3000) & (change <= 1e-9)).all()
+    for w in range(20):
+        before = solve(problems, start, int(sweeps[w]) - 1, cone)[w]
+        after = solve(problems, start, int(sweeps[w]), cone)[w]
+        diagonal = problems.A[w].diagonal()
+        assert float((diagonal * (after - before)).abs().max()) == pytest.approx(float(change[w]), rel=1e-3)
+        torch.testing.assert_close(lam[w], after, rtol=0.0, atol=1e-12)
