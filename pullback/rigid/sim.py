@@ -270,11 +270,13 @@ class Sim:
 
     def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
         """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
-        steps = len(self._check_controls(controls))
+        steps = self._check_controls(controls).shape[0]
         if isinstance(states, Trajectory):
-            first = [None if x is None else x[:steps].flatten(0, 1) for x in (states.q, states.qd, states.impulses)]
-            flat = State(*first).detach()  # pyright: ignore[reportArgumentType]
-            fits = states.steps[:steps].tolist() == list(range(steps))
+            kept = (states.q, states.qd, states.impulses)
+            first = [None if x is None else x.detach()[:steps].flatten(0, 1) for x in kept]
+            flat = State(*first)  # pyright: ignore[reportArgumentType]
+            # they only grow, so none is missing before the last
+            fits = 0 < steps <= len(states.steps) and int(states.steps[steps - 1]) == steps - 1
         else:
             flat = states.detach()
             fits = True
@@ -402,18 +404,18 @@ class Sim:
                 f"same number of each, or 1 for what all worlds share: sim.initial_state(batch={given})"
             )
 
-    def _check_controls(self, controls: Tensor | int) -> Tensor:
+    def _check_controls(self, controls: Tensor | int, or_else: str = "") -> Tensor:
         """Return controls that are (T, B, nu)."""
         if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
             got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]
             raise PullbackError(
-                f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}; or a whole number of steps"
+                f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}{or_else}"
             )
         return controls
 
     def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:
         """Return the number of steps, and controls (T, B, nu) as (B, T nu)."""
-        given = self._check_controls(controls)
+        given = self._check_controls(controls, "; or a whole number of steps")
         steps, worlds, _ = given.shape
         by_world = given if worlds == 1 else given.transpose(0, 1)
         return steps, by_world.reshape(worlds, steps * self.nu)
