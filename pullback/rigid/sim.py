@@ -408,9 +408,7 @@ class Sim:
         """Return controls that are (T, B, nu)."""
         if not isinstance(controls, Tensor) or controls.ndim != 3 or controls.shape[2] != self.nu:
             got = tuple(controls.shape) if isinstance(controls, Tensor) else repr(controls)[:40]
-            raise PullbackError(
-                f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}{or_else}"
-            )
+            raise PullbackError(f"controls are {got}; expected (T, B, {self.nu}): {self._driven()}{or_else}")
         return controls
 
     def _flat_controls(self, controls: Tensor | int) -> tuple[int, Tensor]:
