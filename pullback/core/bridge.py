@@ -420,7 +420,8 @@ def _warp_stream(cuda_stream: int, device: str) -> Any:
 def view(x: Tensor | None, dtype: Any = None) -> Any:
     """Return a tensor as a kernel's array argument over the same memory, of vectors if `dtype` is one; None stays None.
 
-    It is the bare argument, not Warp's array, whose `__del__` would swallow a Ctrl-C that strikes inside it.
+    It is the bare argument, which keeps the tensor alive, and not Warp's array, whose `__del__` would swallow a Ctrl-C
+    that strikes inside it. Warp launches with it unseen: type and dimensions are the caller's to get right.
     """
     if x is None or x.numel() == 0:
         return None

@@ -189,7 +189,7 @@ def scratch_rows(
         "nu": nv,
         "columns": 3 * nv,
     }
-    # a step that may end in Newton's needs the problem as a matrix
+    # a step that may sweep over the problem as a matrix, or end in Newton's, needs that
     forward = sum((sizes | problem).values()) if newton else sum(sizes.values())
     sizes |= problem
     sizes |= {

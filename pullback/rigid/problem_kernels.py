@@ -97,7 +97,7 @@ MATRIX_ROWS = wp.constant(36)
 
 @wp.func
 def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float32)):
-    """Tell whether the problem is swept over as a matrix: not in float32, for which steps do not make room for it."""
+    """Tell whether the problem is swept over as a matrix: not in float32."""
     return False
 
 
@@ -109,7 +109,7 @@ def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.
 
 @wp.func
 def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Write the contact problem as the solvers' adjoints read it: A, b, friction coefficients and bounds."""
+    """Write the contact problem as a matrix: A, b, friction coefficients and bounds."""
     scene = job.scene
     place = job.scratch
     nv = scene.topology.nv

@@ -275,8 +275,7 @@ class Sim:
             kept = (states.q, states.qd, states.impulses)
             first = [None if x is None else x.detach()[:steps].flatten(0, 1) for x in kept]
             flat = State(*first)  # pyright: ignore[reportArgumentType]
-            # they only grow, so none is missing before the last
-            fits = 0 < steps <= len(states.steps) and int(states.steps[steps - 1]) == steps - 1
+            fits = states.steps[:steps].tolist() == list(range(steps))
         else:
             flat = states.detach()
             fits = True

@@ -1,7 +1,9 @@
 """Passes: a kernel over items, of which only integers change from launch to launch."""
 
+import torch
 import warp as wp
 
+from pullback.core.bridge import view
 from pullback.core.launch import Pass, kernel_module
 
 
@@ -28,3 +30,11 @@ def test_threads_share_the_items(monkeypatch):
         for amount in (1, 2):
             run(0, count, amount)
         assert x.numpy().tolist() == [3.0 * i for i in range(count)]
+
+
+def test_a_view_has_no_destructor_that_could_swallow_ctrl_c():
+    x = torch.zeros(4, dtype=torch.float64)
+    argument = view(x)
+    assert not hasattr(argument, "__del__")
+    Pass(add, [argument], "cpu", integers=1)(1, 2, 5)
+    assert x.tolist() == [0, 5, 10, 0]

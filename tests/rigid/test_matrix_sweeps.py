@@ -7,13 +7,40 @@ import pytest
 import torch
 import warp as wp
 
+import pullback as pb
 from pullback.core.launch import kernel_module
+from pullback.rigid.problem_kernels import MATRIX_ROWS
 from pullback.rigid.solvers.pgs_kernels import solve_matrix
 from tests.reference import contact_solver as reference
 from tests.reference.contact_solver import Problem
 from tests.rigid.test_solvers import WARP, both_frictions, launch, like, one, random_problems, solve
 
 Tensor = torch.Tensor
+
+
+def boxes(count: int, **contact: Any) -> tuple[Tensor, int]:
+    """Return where the first of some boxes goes that are thrown onto the ground, and the steps not solved."""
+    world = pb.World(contact=pb.PGS(cfm=1e-4, **contact))
+    world.add_ground(friction=0.5)
+    for k in range(count):
+        world.add_box(f"box{k}", size=(0.2, 0.3, 0.1), mass=1.0, position=(2.0 * k, 0.0, 0.06))
+    sim = world.compile(dt=2e-3, dtype=torch.float64)
+    start = sim.initial_state()
+    qd = torch.tensor([[0.3, -0.2, 0.5, 0.4, 0.2, -0.5]], dtype=torch.float64).repeat(1, count)
+    with torch.no_grad():
+        states = sim.rollout(pb.State(start.q, qd, start.impulses), 100)
+    assert max(len(sim.contacts(states[t])[0]) for t in range(60, 100, 5)) == 4 * count
+    return states.q[:, 0, :7], int(states.status.unconverged.max())
+
+
+@both_frictions
+def test_problems_with_and_without_their_matrix_are_solved_alike(cone):
+    friction = "cone" if cone else "pyramid"
+    small, unsolved = boxes(1, friction=friction)
+    large, others = boxes(4, friction=friction)
+    assert 3 * 4 <= MATRIX_ROWS < 3 * 16
+    assert unsolved == others <= 1
+    torch.testing.assert_close(large, small, rtol=0.0, atol=1e-12)
 
 
 @cache

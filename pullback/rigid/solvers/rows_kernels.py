@@ -1,4 +1,4 @@
-"""Products of runs of rows, for the adjoints of the contact solver (docs/derivations/contact_solver.md).
+"""Products of runs of rows, for the contact solver and its adjoints (docs/derivations/contact_solver.md).
 
 An array is indexed [row, world]. On a CPU the rows of a world must be neighbours in memory, as for
 pullback/spatial/arrays.py, so that these loops are loops over plain memory.
