@@ -16,7 +16,14 @@ CALLS = 4
 def time_in_turns(
     functions: Mapping[Key, Callable[[], object]], *, rounds: int, seconds: float = 60.0
 ) -> dict[Key, float]:
-    """Return the median time [s] of each function.
+    """Return the median time [s] of each function; see `times_in_turns`."""
+    return {name: median(values) for name, values in times_in_turns(functions, rounds=rounds, seconds=seconds).items()}
+
+
+def times_in_turns(
+    functions: Mapping[Key, Callable[[], object]], *, rounds: int, seconds: float = 60.0
+) -> dict[Key, list[float]]:
+    """Return all times [s] of each function.
 
     All take turns in every round, so that noise meets all alike; each is called a few times a turn, the first of which,
     with the caches full of another's data, is not counted.
@@ -36,7 +43,7 @@ def time_in_turns(
                 times[name].append(time.perf_counter() - before)
         if time.perf_counter() - start > seconds:
             break
-    return {name: median(values) for name, values in times.items()}
+    return times
 
 
 def time_beyond(more: Callable[[], object], less: Callable[[], object], *, rounds: int) -> float:
