@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.functions import Recorded, Transformed
-from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, shards_for
+from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, making_kernels, shards_for
 
 Tensor = torch.Tensor
 
@@ -174,17 +174,18 @@ class Program:
         """Return the two kernels, compiled for the reference tensor's type and device."""
         key = (reference.dtype, reference.device)
         if key not in self._launchers:
-            device = "cpu" if reference.device.type == "cpu" else f"cuda:{reference.device.index or 0}"
-            if reference.dtype not in REAL:
-                raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
-            forward, vjp = self.operator.kernels(REAL[reference.dtype])
-            constants = self._constants(device)
-            loops = self.operator.loops
-            self._launchers[key] = (
-                Launcher(forward, device, constants, loops=loops),
-                Launcher(vjp, device, constants, loops=loops),
-            )
+            with making_kernels():
+                if key not in self._launchers:
+                    self._launchers[key] = self._make_launchers(reference)
         return self._launchers[key]
+
+    def _make_launchers(self, reference: Tensor) -> tuple[Launcher, Launcher]:
+        device = device_name(reference.device)
+        if reference.dtype not in REAL:
+            raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
+        forward, vjp = self.operator.kernels(REAL[reference.dtype])
+        constants, loops = self._constants(device), self.operator.loops
+        return Launcher(forward, device, constants, loops=loops), Launcher(vjp, device, constants, loops=loops)
 
     def compile_ahead(self, reference: Tensor) -> None:
         """Start to compile both kernels at the same time, before they are needed."""

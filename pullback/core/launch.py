@@ -42,6 +42,7 @@ filled by the thread that works on it. A plain tuple, for ten are made in every 
 ABSENT: Strided = (0, 0, 0, 0, 0, False)
 
 _RECORDING = threading.Lock()
+_MAKING = threading.RLock()
 _COMPILING: dict[tuple[Any, str], Future[Any]] = {}
 
 # Warp's array argument: data, grad, shape (4), strides (4), ndim, flags; of the first four only what two dimensions use
@@ -60,6 +61,11 @@ def kernel_module(name: str, real: type, *, short_loops: bool = False) -> Any:
     return module
 
 
+def making_kernels() -> threading.RLock:
+    """Return the lock under which kernels are made: of two that are made at once Warp unloads the first."""
+    return _MAKING
+
+
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
@@ -72,8 +78,9 @@ def _compilers() -> ThreadPoolExecutor:
 
 def _after_fork() -> None:
     """Start anew in a forked child, where the threads of the pool are gone and a lock may be left held."""
-    global _RECORDING
+    global _RECORDING, _MAKING
     _RECORDING = threading.Lock()
+    _MAKING = threading.RLock()
     _COMPILING.clear()
     _pool.cache_clear()
     _IDLE.clear()

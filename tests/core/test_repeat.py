@@ -1,5 +1,7 @@
 """Small launches that are repeated by their addresses give what launches from scratch give."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -75,6 +77,27 @@ def test_threads_do_not_share_a_launch(arm):
     for seed, values in found.items():
         for k, value in enumerate(values):
             assert torch.equal(value, from_scratch(*inputs(4, seed + k)))
+
+
+FIRST_USE = """
+import threading, torch, pullback as pb
+arm = pb.load("iiwa7", dtype=torch.float64)
+q = torch.zeros(4, 7, dtype=torch.float64)
+ready, found = threading.Barrier(4), []
+
+def work():
+    ready.wait()
+    found.extend(arm.compute_forward_dynamics(q, q, q) for _ in range(30))
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 120 and all(torch.equal(x, found[0]) for x in found)
+"""
+
+
+def test_threads_may_all_be_the_first_to_use_a_kernel():
+    subprocess.run([sys.executable, "-c", FIRST_USE], timeout=300, check=True)
 
 
 def test_a_step_of_wrong_shape_is_refused_after_one_that_fits():
