@@ -133,7 +133,7 @@ def solve_matrix(
     mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,
     lam: wp.array2d(dtype=Any), residual: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Do what `solve` does with the problem as a matrix, but to s; `residual` is as many rows of scratch as it has."""
+    """Do what `solve` does, to the impulses alone, for the problem as a matrix; `residual` is m rows of scratch."""
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     for i in range(m):

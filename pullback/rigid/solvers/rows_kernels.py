@@ -18,10 +18,14 @@ _RUN = """
 _VALUE = "*reinterpret_cast<{real}*>({x}_at + k * {x}_step)"
 
 
+def _runs(*arrays: str) -> str:
+    return "".join(_RUN.format(x=x) for x in arrays)
+
+
 def _product(real: str) -> str:
     x, y = (_VALUE.format(real=real, x=name) for name in "xy")
     loop = f"    {real} sum = 0; for (int k = 0; k < n; ++k) sum += {x} * {y}; return sum;"
-    return _RUN.format(x="x") + _RUN.format(x="y") + loop
+    return _runs("x", "y") + loop
 
 
 def _addition(real: str) -> str:
@@ -30,18 +34,10 @@ def _addition(real: str) -> str:
     four = "; ".join(f"{real} s{i} = {x}, t{i} = {y}".replace("k *", f"(k + {i}) *") for i in range(4))
     sums = "; ".join(f"{y} = t{i} + factor * s{i}".replace("k *", f"(k + {i}) *") for i in range(4))
     loop = f"    int k = 0; for (; k + 3 < n; k += 4) {{ {four}; {sums}; }} for (; k < n; ++k) {y} += factor * {x};"
-    return _RUN.format(x="x") + _RUN.format(x="y") + loop
+    return _runs("x", "y") + loop
 
 
 _ADD_THREE = """
-    char* y_at = reinterpret_cast<char*>(y.data) + size_t(w) * y.strides[1];
-    char* x_at = reinterpret_cast<char*>(x.data) + size_t(w) * x.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t y_step = y.strides[0], x_step = x.strides[0];
-#else
-    const size_t y_step = sizeof(*y.data), x_step = sizeof(*x.data);
-#endif
-    x_at += x_row * x_step;
     int k = 0;
 #if !defined(__CUDA_ARCH__)
     typedef {real} Four __attribute__((ext_vector_type(4)));
@@ -63,15 +59,6 @@ _ADD_THREE = """
 """
 
 _PRODUCTS = """
-    char* y_at = reinterpret_cast<char*>(y.data) + size_t(w) * y.strides[1];
-    char* x_at = reinterpret_cast<char*>(x.data) + size_t(w) * x.strides[1];
-    char* a_at = reinterpret_cast<char*>(a.data) + size_t(w) * a.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t y_step = y.strides[0], x_step = x.strides[0], a_step = a.strides[0];
-#else
-    const size_t y_step = sizeof(*y.data), x_step = sizeof(*x.data), a_step = sizeof(*a.data);
-#endif
-    y_at += y_row * y_step;
     {real} sum[9] = {{0}};
     for (int d = start; d < end; ++d) {{
         const int v = 3 * dof.data[d];
@@ -153,11 +140,11 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def add_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Add `factor` times n rows of x to as many of y."""
 
-    @wp.func_native(_ADD_THREE.format(real=_name))
+    @wp.func_native("    const int y_row = 0;" + _runs("x", "y") + _ADD_THREE.format(real=_name))
     def add_three_rows(y: _a, first: _real, second: _real, third: _real, x: _a, x_row: int, n: int, w: int):
         """Add three neighbouring rows of the matrix x, n wide, each times its factor, to the n rows of y."""
 
-    @wp.func_native(_PRODUCTS.format(real=_name))
+    @wp.func_native("    const int x_row = 0, a_row = 0;" + _runs("x", "y", "a") + _PRODUCTS.format(real=_name))
     def write_products(
         dof: _i, start: int, end: int, y: _a, y_row: int, x: _a, n: int, w: int, a: _a, row: int, column: int
     ):
