@@ -64,8 +64,6 @@ class Operator:
     """How many of the last outputs have no gradient; a repeated launch gives them as lists, which cost 10 µs less."""
     gradient_advice: str | None = None
     """What to do where gradients are not finite, which is an error then; None: nobody looks."""
-    loops: bool = False
-    """Whether the kernels go from world to world themselves, all those of a CPU thread: `worlds_between`."""
 
 
 class Program:
@@ -184,12 +182,13 @@ class Program:
         if reference.dtype not in REAL:
             raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
         forward, vjp = self.operator.kernels(REAL[reference.dtype])
-        constants, loops = self._constants(device), self.operator.loops
-        return Launcher(forward, device, constants, loops=loops), Launcher(vjp, device, constants, loops=loops)
+        constants = self._constants(device)
+        return Launcher(forward, device, constants), Launcher(vjp, device, constants)
 
     def compile_ahead(self, reference: Tensor) -> None:
-        """Start to compile both kernels at the same time, before they are needed."""
-        compile_ahead(*self.launchers(reference))
+        """Start to compile both kernels at the same time, before they are needed; the vjp takes longer."""
+        forward, vjp = self.launchers(reference)
+        compile_ahead(vjp, forward)
 
     def _refuse(self, inputs: Sequence[Tensor | None], output: Tensor) -> None:
         """Raise if an input or the output is not finite, and say where; on a CPU only, looking would stall a GPU."""

@@ -36,7 +36,7 @@ from pullback.rigid.step_vjp_kernels import step_vjp
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_motion
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
-from pullback.spatial.arrays import load3, load4, rows_from, store, worlds_between
+from pullback.spatial.arrays import load3, load4, rows_from, store
 from pullback.spatial.vectors import rotation_from_quaternion, skew
 
 _RESTORE = wp.constant(RESTORE)
@@ -248,83 +248,84 @@ def kernels(real: type, shapes: type = AnyShapes):
         linear_job: LinearJob, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         rows: a, status: a, scratch: a, work: a, nowhere: a,
     ):  # fmt: skip
-        job = linear_job.job
-        place = job.scratch
-        nq = job.scene.nq
-        nv = job.scene.topology.nv
-        ni = job.nimpulse
+        place = linear_job.job.scratch
+        nq = linear_job.job.scene.nq
+        nv = linear_job.job.scene.topology.nv
+        ni = linear_job.job.nimpulse
         columns = linear_job.columns
-        dt = real(job.settings.dt)
+        dt = real(linear_job.job.settings.dt)
         next_v = rows_from(work, linear_job.place.next_v)
-        w = int(wp.tid())
-        while w < status.shape[1]:
-            flags = int(0)
-            is_last = bool(True)
-            by_rows = bool(False)
-            for k in range(job.nactions):
-                op = job.actions[3 * k]
-                slot = job.actions[3 * k + 2]
-                here = place.slots + (slot - job.nkept) * (nq + nv + ni)
-                if op == _RESTORE:
-                    if slot == 0:
-                        copy_state(job, q0, qd0, impulses0, 0, w, scratch)
-                    else:
-                        copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
-                elif op == _SAVE:
-                    copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
+        w = wp.tid()
+        flags = int(0)
+        is_last = bool(True)
+        by_rows = bool(False)
+        for k in range(linear_job.job.nactions):
+            op = linear_job.job.actions[3 * k]
+            slot = linear_job.job.actions[3 * k + 2]
+            here = place.slots + (slot - linear_job.job.nkept) * (nq + nv + ni)
+            if op == _RESTORE:
+                if slot == 0:
+                    copy_state(linear_job.job, q0, qd0, impulses0, 0, w, scratch)
                 else:
-                    found, ns = problem(shapes(0), job, controls, parameters, w, scratch)
-                    nc = wp.min(found, job.scene.max_contacts)
-                    if found > nc:
-                        flags = flags | OVERFLOW
-                    sweeps = solve(job, nc, ns, op != _ADVANCE, w, scratch)
-                    if sweeps < 0:
-                        flags = flags | NOT_CONVERGED
-                    if op == _ADVANCE:
-                        if not move(job, nc, ns, w, scratch):
-                            flags = flags | NOT_FINITE
+                    copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
+            elif op == _SAVE:
+                copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
+            else:
+                found, ns = problem(shapes(0), linear_job.job, controls, parameters, w, scratch)
+                nc = wp.min(found, linear_job.job.scene.max_contacts)
+                if found > nc:
+                    flags = flags | OVERFLOW
+                sweeps = solve(linear_job.job, nc, ns, op != _ADVANCE, w, scratch)
+                if sweeps < 0:
+                    flags = flags | NOT_CONVERGED
+                if op == _ADVANCE:
+                    if not move(linear_job.job, nc, ns, w, scratch):
+                        flags = flags | NOT_FINITE
+                else:
+                    write_velocities(linear_job.job, nc, w, scratch, next_v)
+                    # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
+                    if is_smooth(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
+                        change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
+                        write_jacobian(
+                            linear_job.job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,
+                            rows_from(work, linear_job.place.jacobian),
+                        )  # fmt: skip
+                        multiply(linear_job, w, is_last, rows, work)
                     else:
-                        write_velocities(job, nc, w, scratch, next_v)
-                        # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
-                        if is_smooth(job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
-                            change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
-                            write_jacobian(
-                                job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,
-                                rows_from(work, linear_job.place.jacobian),
+                        by_rows = True
+                        write_next_q(linear_job, nc, w, scratch, work)
+                        if is_last:
+                            start_rows(linear_job, w, rows, work)
+                        for r in range(2 * nv):
+                            row = rows_from(rows, r * columns)
+                            coordinate_cotangents(
+                                linear_job.job.scene, rows_from(work, linear_job.place.next_q), w, row,
+                                rows_from(scratch, place.next_adj_q),
                             )  # fmt: skip
-                            multiply(linear_job, w, is_last, rows, work)
-                        else:
-                            by_rows = True
-                            write_next_q(linear_job, nc, w, scratch, work)
-                            if is_last:
-                                start_rows(linear_job, w, rows, work)
-                            for r in range(2 * nv):
-                                row = rows_from(rows, r * columns)
-                                coordinate_cotangents(
-                                    job.scene, rows_from(work, linear_job.place.next_q), w, row,
-                                    rows_from(scratch, place.next_adj_q),
-                                )  # fmt: skip
-                                copy_rows(row, nv, nv, w, scratch, place.next_adj_qd)
-                                impulses = rows_from(work, linear_job.place.impulses + r * ni)
-                                copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
-                                pull_back(
-                                    job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
-                                    nowhere, scratch, nowhere,
-                                )  # fmt: skip
-                                tangent_cotangents(
-                                    job.scene, rows_from(scratch, place.q), rows_from(scratch, place.adj_q), w, row
-                                )
-                                copy_rows(scratch, place.adj_qd, nv, w, row, nv)
-                                copy_rows(scratch, place.adj_impulses, ni, w, impulses, 0)
-                        is_last = False
-            total = real(0.0)
-            for r in range(2 * nv):
-                total += wp.abs(rows[r * columns + r, w])
-            if not wp.isfinite(total):
-                flags = flags | NOT_FINITE
-            status[0, w] = real(flags)
-            status[1, w] = real(-1)
-            status[2, w] = real(wp.where(flags & NOT_CONVERGED != 0, 1, 0))
-            w += worlds_between(status.shape[1])
+                            copy_rows(row, nv, nv, w, scratch, place.next_adj_qd)
+                            impulses = rows_from(work, linear_job.place.impulses + r * ni)
+                            copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
+                            pull_back(
+                                linear_job.job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
+                                nowhere, scratch, nowhere,
+                            )  # fmt: skip
+                            tangent_cotangents(
+                                linear_job.job.scene,
+                                rows_from(scratch, place.q),
+                                rows_from(scratch, place.adj_q),
+                                w,
+                                row,
+                            )
+                            copy_rows(scratch, place.adj_qd, nv, w, row, nv)
+                            copy_rows(scratch, place.adj_impulses, ni, w, impulses, 0)
+                    is_last = False
+        total = real(0.0)
+        for r in range(2 * nv):
+            total += wp.abs(rows[r * columns + r, w])
+        if not wp.isfinite(total):
+            flags = flags | NOT_FINITE
+        status[0, w] = real(flags)
+        status[1, w] = real(-1)
+        status[2, w] = real(wp.where(flags & NOT_CONVERGED != 0, 1, 0))
 
     return forward, forward

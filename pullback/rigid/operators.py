@@ -51,7 +51,7 @@ def linearize_operator(shapes: type) -> Operator:
     """Return the Jacobians of single steps of worlds whose shapes are all round, or any."""
     from pullback.rigid import linearize_kernels
 
-    return Operator("linearize", INPUTS, partial(linearize_kernels.kernels, shapes=shapes), checked=False, loops=True)
+    return Operator("linearize", INPUTS, partial(linearize_kernels.kernels, shapes=shapes), checked=False)
 
 
 def feedback_operator(shapes: type) -> Operator:

@@ -173,7 +173,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
 
-    @wp.kernel(module=kernel_module(f"rollout_vjp{SUFFIX[shapes]}", real, short_loops=True))
+    @wp.kernel(module=kernel_module(f"rollout_vjp{SUFFIX[shapes]}", real, large=True))
     def vjp(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a,

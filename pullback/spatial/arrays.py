@@ -85,14 +85,3 @@ def full_symmetric(s: Any):
 def upper_triangle(m: Any):
     """Return xx, xy, xz, yy, yz, zz of a symmetric 3x3 matrix."""
     return wp.vector(m[0, 0], m[0, 1], m[0, 2], m[1, 1], m[1, 2], m[2, 2])
-
-
-@wp.func_native("""
-#if defined(__CUDA_ARCH__)
-    return worlds;
-#else
-    return 1;
-#endif
-""")
-def worlds_between(worlds: int) -> int:
-    """Return how far it is, in a kernel that loops, to the next world of a thread: a GPU has a thread for each."""

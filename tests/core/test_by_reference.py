@@ -1,0 +1,130 @@
+"""Structs by reference in generated C++: that ours are, that others are not, and that nobody writes to one."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import warp as wp
+
+import pullback
+from pullback.core import by_reference
+from pullback.core.bridge import view
+from pullback.core.launch import kernel_module
+
+
+@wp.struct
+class Size:
+    height: int
+    width: int
+
+
+@wp.struct
+class Shape:
+    size: Size
+    depth: int
+
+
+@wp.func
+def area(size: Size):
+    return size.height * size.width
+
+
+@wp.func
+def volume(shape: Shape):
+    return area(shape.size) * shape.depth
+
+
+def shape_kernel(module):
+    @wp.kernel(module=module, enable_backward=False)
+    def write_volume(shape: Shape, out: wp.array(dtype=wp.float64)):
+        out[wp.tid()] = wp.float64(volume(shape))
+
+    return write_volume
+
+
+@pytest.fixture
+def sources(monkeypatch):
+    """The C++ of all modules that are compiled meanwhile, as it is handed on."""
+    written = []
+    plain = by_reference.ModuleBuilder.codegen
+
+    def codegen(self, device):
+        written.append(plain(self, device))
+        return written[-1]
+
+    monkeypatch.setattr(by_reference.ModuleBuilder, "codegen", codegen)
+    return written
+
+
+def volumes(module):
+    shape = Shape()
+    shape.size.height, shape.size.width, shape.depth = 2, 3, 7
+    out = torch.zeros(4, dtype=torch.float64)
+    wp.launch(shape_kernel(module), dim=4, inputs=[shape, view(out)], device="cpu")
+    return out.tolist()
+
+
+def by_value(source):
+    return re.findall(r"^    (?:Shape|Size)_\w+ var_\w+(?:[,)]| = _wp_args)", source, re.MULTILINE)
+
+
+def references(source):
+    return re.findall(r"^    (?:Shape|Size)_\w+& var_\w+(?:[,)]| = _wp_args)", source, re.MULTILINE)
+
+
+def test_our_kernels_take_structs_by_reference(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
+    assert volumes(kernel_module("test_by_reference", wp.float64)) == [42.0] * 4
+    (source,) = sources
+    assert len(references(source)) >= 3
+    assert not by_value(source)
+
+
+def test_kernels_of_others_stay_as_they_are(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
+    assert volumes(wp.get_module("somebody.elses")) == [42.0] * 4
+    (source,) = sources
+    assert len(by_value(source)) >= 3
+    assert not references(source)
+
+
+def decorated(node, *names):
+    found = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+    return any(ast.unparse(d) in names for d in found)
+
+
+def root(target):
+    while isinstance(target, (ast.Attribute, ast.Subscript)):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def written_to(function):
+    """Return the names that a function assigns to, or to whose fields it does; not entries of arrays in them."""
+    found = set()
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        for target in targets:
+            for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if not isinstance(one, ast.Subscript):
+                    found.add(root(one))
+    return found
+
+
+def test_no_function_writes_to_a_struct_it_is_given():
+    trees = [ast.parse(path.read_text()) for path in Path(pullback.__file__).parent.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    structs = {node.name for node in nodes if isinstance(node, ast.ClassDef) and decorated(node, "wp.struct")}
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef) and decorated(n, "wp.func", "wp.kernel")]
+    assert {"Job", "Scene", "Topology"} <= structs
+    seen = 0
+    for function in functions:
+        arguments = [a for a in function.args.args if a.annotation is not None]
+        given = {a.arg for a in arguments if ast.unparse(a.annotation) in structs}
+        seen += len(given)
+        assert not given & written_to(function), function.name
+    assert seen > 200
