@@ -106,7 +106,7 @@ def compliant_sweeps(job: Job, iterations: int, nc: int, ns: int, w: int, scratc
             change = wp.max(change, moved)
         sweeps += 1
         left -= 1
-        if change <= scratch.dtype(job.settings.tolerance):
+        if change < scratch.dtype(job.settings.tolerance):
             left = 0
     return sweeps, change
 

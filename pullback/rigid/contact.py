@@ -19,8 +19,8 @@ class PGS:
     iterations: int = 50
     """Sweeps over all rows, at most."""
     tolerance: float | None = None
-    """Stop when no row's velocity [m/s, rad/s] changes by more than this in a sweep; 0: never. By default 1e-11, in
-    float32 1e-6."""
+    """Stop when every row's velocity [m/s, rad/s] changes by less than this in a sweep; by default 1e-11, in float32
+    1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge."""
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"
     """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
@@ -94,7 +94,7 @@ class Compliant:
     iterations: int = 20
     """Sweeps over all contacts, at most; Newton's steps follow where they do not converge."""
     tolerance: float | None = None
-    """As for `PGS`."""
+    """As for `PGS`, and above 0."""
     margin: float = 0.01
     """Shapes closer than this [m] are looked at; give more than the way of a step, or fast bodies are met too late."""
 
@@ -115,7 +115,7 @@ class Compliant:
         check_value("damping", self.damping, least=0.0)
         check_value("power", self.power, least=1.0)
         if self.tolerance is not None:
-            check_value("tolerance", self.tolerance, least=0.0)
+            check_value("tolerance", self.tolerance, above=0.0)
         if not self.margin > self.onset:
             raise PullbackError(f"margin is {self.margin:g} m; give more than the onset, {self.onset:g} m")
 

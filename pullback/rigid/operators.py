@@ -68,6 +68,9 @@ LIMIT_MARGIN = 0.1
 TOLERANCE = {True: 1e-11, False: 1e-6}
 """The solver's tolerance [m/s, rad/s] in float64 and in float32."""
 
+LEAST_TOLERANCE = {True: 1e-14, False: 1e-7}
+"""Below, rounding would decide whether sweeps converged, and so which impulses are taken."""
+
 KINK_WIDTH = {True: 1e-9, False: 1e-5}
 """How close [m/s, rad/s] to a kink a row is on it, in float64 and in float32."""
 
@@ -215,7 +218,13 @@ class WorldPrograms:
     @property
     def _polishes(self) -> bool:
         """Whether other steps follow sweeps that are used up: where the sweeps are not themselves differentiated."""
-        return self.exact or self.compliant or (self.double and self.contact.gradient == "implicit")
+        is_solved = self.double and self.contact.gradient == "implicit" and self._tolerance > 0.0
+        return self.exact or self.compliant or is_solved
+
+    @property
+    def _tolerance(self) -> float:
+        given = self.contact.tolerance
+        return TOLERANCE[self.double] if given is None else max(given, LEAST_TOLERANCE[self.double]) if given else 0.0
 
     def _settings(self) -> Any:
         contact = self.contact
@@ -225,7 +234,7 @@ class WorldPrograms:
         settings.threshold = contact.restitution_threshold
         for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(contact, name))
-        settings.tolerance = TOLERANCE[self.double] if contact.tolerance is None else contact.tolerance
+        settings.tolerance = self._tolerance
         settings.exact = int(self.exact)
         settings.newton_steps = 1 if self.exact else NEWTON_STEPS if self._polishes else 0
         if isinstance(contact, Compliant):

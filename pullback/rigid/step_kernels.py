@@ -234,7 +234,7 @@ def resolve(job: Job, ncontact: int, nscalar: int, as_matrix: bool, w: int, scra
             more, change = sweep(job, limit, ncontact, nscalar, w, scratch)
             if turn == 0:
                 sweeps = more
-            if change <= tolerance:
+            if change < tolerance:
                 done = 1
             elif turn == 0 and job.settings.newton_steps > 0:
                 for r in range(3 * ncontact + nscalar):

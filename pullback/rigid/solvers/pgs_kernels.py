@@ -122,7 +122,7 @@ def solve(
                 change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
         sweeps += 1
         sweeps_left -= 1
-        if change <= tolerance:
+        if change < tolerance:
             sweeps_left = 0
     return sweeps, change
 
@@ -167,6 +167,6 @@ def solve_matrix(
                 change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
         sweeps += 1
         sweeps_left -= 1
-        if change <= tolerance:
+        if change < tolerance:
             sweeps_left = 0
     return sweeps, change
