@@ -198,7 +198,7 @@ def compliant_newton(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dty
     m = 3 * nc + ns
     step = rows_from(scratch, place.solver + m * m)
     write_system(job, nc, ns, False, w, scratch)
-    solve_in_place(m, m * m, w, rows_from(scratch, place.solver))
+    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.solver))
     size = scratch.dtype(0.0)
     for i in range(m):
         size += wp.abs(step[i, w])
@@ -228,7 +228,7 @@ def compliant_multiplier(
     write_system(job, nc, ns, True, w, scratch)
     for i in range(m):
         x[i, w] = scratch[place.adj_lam + i, w]
-    solve_in_place(m, m * m, w, rows_from(scratch, place.solver))
+    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.solver))
     for c in range(nc):
         u = row_dots(
             scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), rows_from(scratch, place.s), w

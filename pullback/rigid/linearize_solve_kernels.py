@@ -233,7 +233,7 @@ def velocity_jacobian(
             nc, ns, job.settings.cone, A, rows_from(scratch, job.scratch.b), rows_from(scratch, job.scratch.mu),
             rows_from(scratch, job.scratch.lower), rows_from(scratch, job.scratch.upper), lam, lam, w, solver,
         )  # fmt: skip
-        assemble(count, 3 * nc + ns, False, A, w, solver)
+        assemble(0, count, 3 * nc + ns, False, A, w, solver)
         write_right(linear_job, nc, ns, count, w, scratch, work)
         eliminate(count, columns, w, solver, rows_from(work, place.right))
         subtract_impulses(linear_job, nc, ns, count, w, scratch, work)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 import pullback as pb
+from pullback.rigid.solvers.rows_kernels import SMALL
 from pullback.spatial.rotations_torch import rotate
 from tests.rigid.worlds import F64
 
@@ -28,3 +29,38 @@ def test_boxes_without_softness_stay_finite_and_keep_their_momentum():
         expected = 1e-3 * (torch.from_numpy(np.array(push)) + torch.tensor([0, 0, -2 * G], dtype=F64))
         torch.testing.assert_close(gained - before, expected, rtol=0, atol=1e-12)
         state = after
+
+
+SPEEDS = (0.5, 0.0, 1.0, -0.2, 0.3)
+
+
+def sliding_boxes(numbers: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Slide boxes that are far from each other, by few sweeps and Newton's steps; return where to, and two gradients.
+
+    They are those of the boxes' final velocities in their first ones, and in their frictions.
+    """
+    world = pb.World(gravity=(0.0, 0.0, -G), contact=pb.PGS(iterations=5))
+    world.add_ground(friction=1.0)
+    frictions = torch.tensor([0.3 + 0.1 * k for k in numbers], dtype=F64).requires_grad_()
+    for k, friction in zip(numbers, frictions, strict=True):
+        place = (0.0, 3.0 * k, 0.0499)
+        world.add_box(f"box {k}", size=(0.3, 0.2, 0.1), mass=1.0 + k, position=place, friction=friction)
+    sim = world.compile(dt=1e-3, dtype=F64)
+    state = sim.initial_state()
+    state.qd.view(-1, 6)[:, 3] = torch.tensor([SPEEDS[k] for k in numbers], dtype=F64)
+    state.qd.requires_grad_()
+    states = sim.rollout(state, torch.zeros(20, 1, 0, dtype=F64))
+    assert int(states.status.unconverged.sum()) == 0
+    weights = torch.linspace(1.0, 2.0, 6, dtype=F64).repeat(len(numbers))
+    adj_qd, adj_frictions = torch.autograd.grad((weights * states.qd[-1]).sum(), (state.qd, frictions))
+    return states.q[-1].detach().view(-1, 7), adj_qd.view(-1, 6), adj_frictions
+
+
+def test_bodies_that_do_not_touch_are_as_each_alone():
+    """Sixty rows, twelve a box: an island each for Newton's steps and for the adjoint."""
+    assert 12 * len(SPEEDS) > 2 * int(SMALL)
+    together = sliding_boxes(list(range(len(SPEEDS))))
+    assert together[0][:, 0].abs().max() > 5e-3
+    for k in range(len(SPEEDS)):
+        for found, alone in zip(together, sliding_boxes([k]), strict=True):
+            torch.testing.assert_close(found[k], alone[0], rtol=1e-8, atol=1e-8)

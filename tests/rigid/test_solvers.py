@@ -354,6 +354,44 @@ def test_separate_groups_do_not_mix(cone):
     assert_close((adj.b, adj.mu), (torch.cat([p.b for p in parts], 1), torch.cat([p.mu for p in parts], 1)), 1e-12)
 
 
+def side_by_side(groups: list[Problem], seed: int) -> tuple[Problem, list[Tensor], list[Tensor]]:
+    """Return one problem of several that do not touch, contacts and scalars in a random order.
+
+    Of each group also where its contacts and its scalars have come.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    nc, ns = (sum(p[k].shape[1] for p in groups) for k in (2, 3))
+    contacts = torch.randperm(nc, generator=generator).split([p.mu.shape[1] for p in groups])
+    scalars = torch.randperm(ns, generator=generator).split([p.lower.shape[1] for p in groups])
+    count = len(groups[0].b)
+    A, b = torch.zeros(count, 3 * nc + ns, 3 * nc + ns, dtype=torch.float64), torch.zeros(count, 3 * nc + ns).double()
+    mu, lower, upper = (torch.zeros(count, n, dtype=torch.float64) for n in (nc, ns, ns))
+    for group, c, s in zip(groups, contacts, scalars, strict=True):
+        at = rows_at(c, s, nc)
+        A[:, at[:, None], at], b[:, at], mu[:, c], lower[:, s], upper[:, s] = group
+    return Problem(A, b, mu, lower, upper), list(contacts), list(scalars)
+
+
+def rows_at(contacts: Tensor, scalars: Tensor, nc: int) -> Tensor:
+    return torch.cat([(3 * contacts[:, None] + torch.arange(3)).flatten(), 3 * nc + scalars])
+
+
+@both_frictions
+def test_islands_are_solved_one_by_one(cone):
+    """Four robots that do not touch, their rows in any order, more of them held than are solved for at once."""
+    sizes = ((4, 2), (3, 0), (9, 1), (2, 3))
+    groups = [random_problems(6, nc, ns, seed=20 + nc) for nc, ns in sizes]
+    together, contacts, scalars = side_by_side(groups, seed=3)
+    lam, adj_lam = converged(together, cone), random_like(together.b)
+    assert (lam != 0).sum(1).max() > int(SMALL)
+    adj = implicit(together, lam, adj_lam, cone)
+    for group, c, s in zip(groups, contacts, scalars, strict=True):
+        at = rows_at(c, s, together.mu.shape[1])
+        alone = implicit(group, lam[:, at].clone(), adj_lam[:, at].clone(), cone)
+        found = (adj.b[:, at], adj.mu[:, c], adj.lower[:, s], adj.upper[:, s])
+        assert_close(found, (alone.b, alone.mu, alone.lower, alone.upper), 1e-11)
+
+
 @both_frictions
 def test_cotangents_nobody_asked_for_are_left_out(cone):
     problems = random_problems(3)

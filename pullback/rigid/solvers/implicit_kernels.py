@@ -15,10 +15,10 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.rows_kernels import NEGLIGIBLE, SMALL, add_multiple, dot_rows, solve_small
+from pullback.rigid.solvers.rows_kernels import NEGLIGIBLE, SMALL, add_multiple, dot_rows, find_islands, solve_small
 
-# rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side, and the
-# equation by which each unknown was eliminated
+# rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side, the
+# equation by which each unknown was eliminated, and the island of each row
 ROW = wp.constant(0)
 TRIAL = wp.constant(1)
 TEST_SECOND = wp.constant(4)
@@ -28,7 +28,7 @@ UNKNOWN_ROWS = wp.constant(6)
 
 def implicit_rows(m: int) -> int:
     """Return the rows of work that `implicit_vjp` needs for m rows."""
-    return m * (m + UNKNOWN_ROWS + 2)
+    return m * (m + UNKNOWN_ROWS + 3)
 
 
 @wp.func
@@ -182,15 +182,18 @@ def trial_product(A: wp.array2d(dtype=Any), i: int, trial: Any, w: int):
 
 
 @wp.func
-def assemble(count: int, m: int, transposed: bool, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)):
-    """Write R^T A E + D, or its transpose, `count` by `count`, to the first rows of work: eq. (13)."""
+def assemble(
+    start: int, count: int, m: int, transposed: bool, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)
+):  # fmt: skip
+    """Write R^T A E + D of `count` unknowns from `start` on, or its transpose, to the first rows of work: eq. (13)."""
+    first_at = m * m + start * UNKNOWN_ROWS
     for column in range(count):
-        at = m * m + column * UNKNOWN_ROWS
+        at = first_at + column * UNKNOWN_ROWS
         row = int(work[at + ROW, w])
         first = work[at + TRIAL, w]
         second = work[at + TEST_SECOND, w]
         for k in range(count):
-            trial_at = m * m + k * UNKNOWN_ROWS
+            trial_at = first_at + k * UNKNOWN_ROWS
             trial = wp.vector(work[trial_at + TRIAL, w], work[trial_at + TRIAL + 1, w], work[trial_at + TRIAL + 2, w])
             i = row * m + int(work[trial_at + ROW, w])
             value = first * trial_product(A, i, trial, w)
@@ -214,8 +217,8 @@ def swap_rows(n: int, i: int, j: int, w: int, work: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
-    """Solve in place by elimination with partial pivoting; blocks that do not touch each other cost as on their own.
+def solve_large(n: int, right: int, equation: int, w: int, work: wp.array2d(dtype=Any)):
+    """Solve in place by elimination with partial pivoting.
 
     Columns that depend on those before get zeros, and as many equations are left out.
     """
@@ -231,7 +234,7 @@ def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
         above = work.dtype(0.0)
         for i in range(rank):
             above += wp.abs(work[i * n + j, w])
-        work[right + n + j, w] = work.dtype(-1.0)
+        work[equation + j, w] = work.dtype(-1.0)
         if not largest <= negligible(above):
             if pivot != rank:
                 swap_rows(n - j, rank * n + j, pivot * n + j, w, work)
@@ -241,11 +244,11 @@ def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
                 if factor != work.dtype(0.0):
                     add_multiple(work, i * n + j + 1, factor, work, rank * n + j + 1, n - 1 - j, w)
                     work[right + i, w] += factor * work[right + rank, w]
-            work[right + n + j, w] = work.dtype(rank)
+            work[equation + j, w] = work.dtype(rank)
             rank += 1
     for backwards in range(n):
         j = n - 1 - backwards
-        row = int(work[right + n + j, w])
+        row = int(work[equation + j, w])
         value = work.dtype(0.0)
         if row >= 0:
             known = dot_rows(work, row * n + j + 1, work, right + j + 1, backwards, w)
@@ -254,12 +257,56 @@ def solve_large(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def solve_in_place(n: int, right: int, w: int, work: wp.array2d(dtype=Any)):
-    """Solve the n by n system in the first rows of work; the solution takes the place of the right-hand side."""
+def solve_in_place(n: int, right: int, equation: int, w: int, work: wp.array2d(dtype=Any)):
+    """Solve the n by n system in the first rows of work; the solution takes the place of the right-hand side.
+
+    A large system notes in n rows from `equation` on by which equation each unknown was eliminated.
+    """
     if n <= SMALL:
         solve_small(n, right, w, work)
     else:
-        solve_large(n, right, w, work)
+        solve_large(n, right, equation, w, work)
+
+
+@wp.func
+def gather_island(start: int, count: int, m: int, island: int, w: int, work: wp.array2d(dtype=Any)):
+    """Bring the unknowns of the island of unknown `start` next to it, of `count` in all; return how many there are."""
+    right = m * (m + UNKNOWN_ROWS)
+    first_at = m * m + start * UNKNOWN_ROWS
+    here = work[island + int(work[first_at + ROW, w]), w]
+    gathered = int(1)
+    for k in range(start + 1, count):
+        at = m * m + k * UNKNOWN_ROWS
+        if work[island + int(work[at + ROW, w]), w] == here:
+            if k > start + gathered:
+                swap_rows(UNKNOWN_ROWS, first_at + gathered * UNKNOWN_ROWS, at, w, work)
+                swap_rows(1, right + start + gathered, right + k, w, work)
+            gathered += 1
+    return gathered
+
+
+@wp.func
+def solve_unknowns(
+    nc: int, count: int, m: int, transposed: bool, A: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any)
+):  # fmt: skip
+    """Solve R^T A E + D, or its transpose, for all unknowns; the solution takes the place of the right-hand side.
+
+    Where there are many, those of islands that A does not couple are solved for one island after the other, and the
+    unknowns put in that order.
+    """
+    right = m * (m + UNKNOWN_ROWS)
+    equation = right + m
+    island = equation + m
+    if count > SMALL:
+        find_islands(nc, m, A, w, work, island)
+    solved = int(0)
+    while solved < count:
+        size = int(count)
+        if count > SMALL:
+            size = gather_island(solved, count, m, island, w, work)
+        assemble(solved, size, m, transposed, A, w, work)
+        solve_in_place(size, right + solved, equation, w, work)
+        solved += size
 
 
 @wp.func
@@ -313,9 +360,8 @@ def implicit_vjp(
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     count = add_unknowns(nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, work)
-    assemble(count, m, True, A, w, work)
+    solve_unknowns(nc, count, m, True, A, w, work)
     right = m * (m + UNKNOWN_ROWS)
-    solve_in_place(count, right, w, work)
     # eq. (14)
     for i in range(m):
         multiplier[i, w] = zero

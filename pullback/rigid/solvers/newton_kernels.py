@@ -18,9 +18,8 @@ from pullback.rigid.solvers.implicit_kernels import (
     TRIAL,
     UNKNOWN_ROWS,
     add_unknowns,
-    assemble,
     contact_direction,
-    solve_in_place,
+    solve_unknowns,
 )
 from pullback.rigid.solvers.rows_kernels import dot_rows
 
@@ -38,7 +37,6 @@ def newton_step(
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     count = add_unknowns(nc, ns, cone, A, b, mu, lower, upper, lam, lam, w, work)
-    assemble(count, m, False, A, w, work)
     right = m * (m + UNKNOWN_ROWS)
     for k in range(count):
         at = m * m + k * UNKNOWN_ROWS
@@ -48,7 +46,7 @@ def newton_step(
         if second != zero:
             value += second * (b[i + 1, w] + dot_rows(A, (i + 1) * m, lam, 0, m, w))
         work[right + k, w] = -value
-    solve_in_place(count, right, w, work)
+    solve_unknowns(nc, count, m, False, A, w, work)
     size = zero
     for k in range(count):
         size += wp.abs(work[right + k, w])

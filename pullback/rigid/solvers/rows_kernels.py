@@ -74,6 +74,20 @@ _PRODUCTS = """
         }}
 """
 
+_ISLANDS = """
+    auto first = [=](int i) -> {real}& {{ return *reinterpret_cast<{real}*>(island_at + i * island_step); }};
+    for (int i = 0; i < m; ++i) first(i) = i < 3 * nc ? i - i % 3 : i;
+    for (int i = 0; i < m; ++i)
+        for (int j = i + 1; j < m; ++j)
+            if (*reinterpret_cast<{real}*>(A_at + (i * m + j) * A_step) != 0) {{
+                int a = i, b = j;
+                while (first(a) != a) a = first(a);
+                while (first(b) != b) b = first(b);
+                first(a < b ? b : a) = a < b ? a : b;
+            }}
+    for (int i = 0; i < m; ++i) first(i) = first(first(i));
+"""
+
 _SOLVE = """
     // elimination with partial pivoting on a copy that a thread has to itself: in registers and caches, not in the
     // arrays that all worlds share
@@ -149,6 +163,13 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
         dof: _i, start: int, end: int, y: _a, y_row: int, x: _a, n: int, w: int, a: _a, row: int, column: int
     ):
         """Write the products of three columns of y with three of x, over some dofs, to the symmetric n by n matrix."""
+
+    @wp.func_native("    const int A_row = 0;" + _runs("A", "island") + _ISLANDS.format(real=_name))
+    def find_islands(nc: int, m: int, A: _a, w: int, island: _a, island_row: int):
+        """Write for each row the first one of its island, within which the symmetric matrix couples contacts and rows.
+
+        From row `island_row` of `island` on; an entry is a row's number.
+        """
 
     @wp.func_native(_SOLVE.format(real=_name, negligible=NEGLIGIBLE[_name]).replace("SMALL", str(int(SMALL))))
     def solve_small(n: int, right: int, w: int, work: _a):
