@@ -7,12 +7,11 @@ A world is one node of a trajectory. Everything is done with vectors: x + φ × 
 right Jacobian of the rotation φ times x, eq. (9).
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_dofs
 from pullback.robot.kinematics_kernels import ROWS, body_pose, body_poses, dof_motion, frame_pose
 from pullback.robot.topology import Topology
@@ -99,7 +98,7 @@ def residual(R: Any, p: Any, target: wp.array2d(dtype=Any), w: int):
     return spatial(way, phi)
 
 
-@cache
+@made_once
 def value_kernels(real: type):
     """Return the kernel of half the weighted squares of the residual: one row."""
     a = wp.array2d(dtype=real)
@@ -115,7 +114,7 @@ def value_kernels(real: type):
     return forward, forward
 
 
-@cache
+@made_once
 def expansion_kernels(real: type):
     """Return the kernel of the gradient by q, nv rows, and of the Hessian JᵀWJ, nv rows of nv."""
     a = wp.array2d(dtype=real)

@@ -3,7 +3,6 @@
 Equations: docs/derivations/ilqr.md, section 4. Matrices of step t and problem w are item t B + w of their arrays.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
@@ -22,7 +21,7 @@ from pullback.control.dense_kernels import (
     solve_cholesky,
     sync,
 )
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 
 BOX_STEPS = wp.constant(50)
 """Projected Newton's steps, at most."""
@@ -332,7 +331,7 @@ def write_value(
 # -- the kernel ------------------------------------------------------------------------------------------------------
 
 
-@cache
+@made_once
 def kernels(real: type) -> Any:
     """Return the kernel of the backward pass for one floating-point type."""
     a = wp.array2d(dtype=real)

@@ -15,6 +15,9 @@ from warp._src.context import ModuleBuilder
 PREFIX = "pullback."
 """Of the names of our modules: kernels of others stay as Warp writes them."""
 
+REWRITTEN = "-DPULLBACK_BY_REFERENCE=1"
+"""A compiler flag that does nothing but tell such binaries from those that Warp may have kept from before."""
+
 
 def by_reference(source: str) -> str:
     """Return the source with structs as references, where functions take them and kernels unpack them."""

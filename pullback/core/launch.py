@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import Structure, byref, memset, sizeof
-from functools import cache, partial
+from functools import cache, partial, wraps
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import warp as wp
 
-from pullback.core.by_reference import PREFIX
+from pullback.core.by_reference import PREFIX, REWRITTEN
 
 wp.config.log_level = wp.LOG_WARNING
 
-CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros"
+CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros {REWRITTEN}"
 """Fused multiply-adds across statements too, and sums that start from a zero without adding it: 15 % and 5 % off the
 articulated-body algorithm on one core."""
 
@@ -30,7 +30,8 @@ LARGE_CPU_FLAGS = (
     + " -fno-vectorize"
 )
 """Rounds of loops one by one, and less inlining than Warp asks for: the adjoint of a rollout compiles in a quarter less
-time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run."""
+time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run. Kernels that are compiled
+side by side must have the same `-mllvm` flags: Warp lets those with others wait."""
 
 GPU_BLOCK = 64
 """Threads a block: 64 ran 4,096 robots 1.6 times faster than Warp's 256, and 65,536 as fast."""
@@ -41,6 +42,8 @@ PIECES = 16
 WORLDS_PER_SHARD = 64
 """A thread is worth waking for at least this many worlds."""
 
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 Strided: TypeAlias = tuple[int, int, int, int, int, bool]
 """An array as kernels index it, [row, world]: address, rows, row_stride, world_stride, shard_stride, zeroed.
@@ -68,9 +71,16 @@ def kernel_module(name: str, real: type, *, large: bool = False) -> Any:
     return module
 
 
-def making_kernels() -> threading.RLock:
-    """Return the lock under which kernels are made: of two that are made at once Warp unloads the first."""
-    return _MAKING
+def made_once(make: Callable[Given, Made]) -> Callable[Given, Made]:
+    """Keep what a function makes, and let one thread at a time make kernels: of two made at once Warp unloads one."""
+    kept = cache(make)
+
+    @wraps(make)
+    def get(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        with _MAKING:
+            return kept(*args, **kwargs)
+
+    return get
 
 
 @cache
@@ -166,12 +176,12 @@ def compile_ahead(*launchers: Launcher) -> None:
 
     Warp writes C++ for one module at a time, mostly for the first of them first, as all have their hashes by then.
     """
-    for launcher in launchers:
+    new = [x for x in launchers if (x.kernel.module, x.device) not in _COMPILING]
+    for launcher in new:
         launcher.kernel.module.get_module_hash(launcher.block_dim)
-    for launcher in launchers:
+    for launcher in new:
         module, device = launcher.kernel.module, launcher.device
-        if (module, device) not in _COMPILING:
-            _COMPILING[module, device] = _compilers().submit(module.load, device, launcher.block_dim)
+        _COMPILING[module, device] = _compilers().submit(module.load, device, launcher.block_dim)
 
 
 class _Recorded:

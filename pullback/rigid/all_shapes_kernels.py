@@ -5,11 +5,11 @@ These are cylinders, meshes and fields, the exact solver and compliant contact. 
 are the functions that know more, and the steps that call them instead.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
+from pullback.core.launch import made_once
 from pullback.core.rebind import rebound
 from pullback.rigid.collide_kernels import AnyShapes, collide, collide_one, contact_vjp, is_near
 from pullback.rigid.compliant_step_kernels import (
@@ -158,7 +158,7 @@ retrace_all = rebound(
 )
 
 
-@cache
+@made_once
 def velocity_jacobian_all() -> Any:
     """Return what a linearisation calls."""
     from pullback.rigid.linearize_contact_kernels import add_contact_change, write_maps

@@ -20,7 +20,8 @@ class PGS:
     """Sweeps over all rows, at most."""
     tolerance: float | None = None
     """Stop when every row's velocity [m/s, rad/s] changes by less than this in a sweep; by default 1e-11, in float32
-    1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge."""
+    1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge; `Exact`
+    goes on from there as ever."""
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"
     """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
@@ -47,8 +48,8 @@ class PGS:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
-        if self.kinks == "downhill" and self.gradient == "unrolled":
-            raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit'")
+        if self.kinks == "downhill" and (self.gradient == "unrolled" or self.tolerance == 0.0):
+            raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit', tolerance=None")
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)

@@ -1,10 +1,8 @@
 """The contacts of one moment and the forces a step would give them (docs/derivations/contact_step.md)."""
 
-from functools import cache
-
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.problem_kernels import Job
@@ -16,7 +14,7 @@ from pullback.spatial.arrays import load3, rows_from, store
 REPORT_ROWS = 11
 
 
-@cache
+@made_once
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel that reports contacts: how many there are, then REPORT_ROWS for each; there is no vjp."""
     a = wp.array2d(dtype=real)
@@ -27,7 +25,7 @@ def kernels(real: type, shapes: type = AnyShapes):
 
         problem, solve = contact_problem_all, resolve_all
 
-    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
+    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real, large=True))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch

@@ -4,12 +4,11 @@ Changes of state are (δ, dqd) of docs/derivations/ilqr.md, eqs. (2) and (3); a 
 turn of a ball or free joint is a rotation vector in the body's axes, the way of a free one is in the axes before it.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
 from pullback.rigid.integrate_kernels import integrate, quaternion_product
 from pullback.rigid.problem_kernels import Job
@@ -88,14 +87,14 @@ def move_by_defect(job: Job, defect: wp.array2d(dtype=Any), w: int, scratch: wp.
             scratch[job.scratch.qd + v, w] = scratch[job.scratch.qd + v, w] + defect[nv + v, w]
 
 
-@cache
+@made_once
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel of a rollout under feedback, twice; there is no vjp."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
     step_once, _ = step_and_retrace(shapes)
 
-    @wp.kernel(module=kernel_module(f"feedback{SUFFIX[shapes]}", real))
+    @wp.kernel(module=kernel_module(f"feedback{SUFFIX[shapes]}", real, large=True))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a, gains: a, nominal_q: a, nominal_qd: a,
         lower: a, upper: a, defects: a, q_out: a, qd_out: a, impulses_out: a, applied: a, status: a,

@@ -6,12 +6,11 @@ state after the step, in its tangent space, and becomes one of the state before:
 warm start.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.dynamics_kernels import solve_factor
@@ -232,7 +231,7 @@ def start_rows(linear_job: LinearJob, w: int, rows: wp.array2d(dtype=Any), work:
         rows[r * linear_job.columns + r, w] = rows.dtype(1.0)
 
 
-@cache
+@made_once
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
     a = wp.array2d(dtype=real)
@@ -243,7 +242,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         problem, solve, pull_back = every.contact_problem_all, every.resolve_all, every.step_vjp_all
         change_velocity = every.velocity_jacobian_all()
 
-    @wp.kernel(module=kernel_module(f"linearize{SUFFIX[shapes]}", real))
+    @wp.kernel(module=kernel_module(f"linearize{SUFFIX[shapes]}", real, large=True))
     def forward(
         linear_job: LinearJob, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         rows: a, status: a, scratch: a, work: a, nowhere: a,

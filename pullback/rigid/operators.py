@@ -224,7 +224,9 @@ class WorldPrograms:
     @property
     def _tolerance(self) -> float:
         given = self.contact.tolerance
-        return TOLERANCE[self.double] if given is None else max(given, LEAST_TOLERANCE[self.double]) if given else 0.0
+        if given is None:
+            return TOLERANCE[self.double]
+        return max(given, LEAST_TOLERANCE[self.double]) if given > 0.0 else 0.0
 
     def _settings(self) -> Any:
         contact = self.contact

@@ -4,12 +4,11 @@ The adjoint follows the plan of a checkpoint schedule (docs/derivations/checkpoi
 states, and pulls cotangents back through one step at a time.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
 from pullback.rigid.problem_kernels import Job
 from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
@@ -130,14 +129,14 @@ def step_and_retrace(shapes: type) -> tuple[Any, Any]:
     return step, retrace
 
 
-@cache
+@made_once
 def kernels(real: type, shapes: type = AnyShapes):
     """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
     step_once, retrace_once = step_and_retrace(shapes)
 
-    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real))
+    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real, large=True))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,

@@ -12,12 +12,11 @@ The adjoint never walks this backwards: with M mu = adj_qdd it is the adjoint of
 The articulated inertia is kept as blocks [[rotational, coupling], [coupling^T, translational]].
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import cross_joint_motion, joint_dofs, joint_motion, joint_pose
 from pullback.robot.rnea_kernels import (
     body_inertia_times,
@@ -373,7 +372,7 @@ def solve_mass_matrix(
         store(scratch, row + VELOCITY, w, a + joint_motion(topology.kind[i], x, topology.v_start[i], w))
 
 
-@cache
+@made_once
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)

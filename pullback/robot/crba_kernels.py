@@ -7,12 +7,11 @@ For the symmetric cotangent G of M the adjoint sums, over the dofs j, that of y^
     y^T M z = sum over bodies W^T I Z,   W = X W_P + S y,   Z = X Z_P + S z           (2)
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_coordinates_vjp,
     joint_dofs,
@@ -190,7 +189,7 @@ def mass_product_vjp(
             accumulate(scratch, parent * VJP_ROWS + ADJ_SECOND, w, force_to_parent(R, p, adj_Z))
 
 
-@cache
+@made_once
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)

@@ -4,12 +4,11 @@ A frame F sits on its body B at R_BF, p_BF: 12 rows a frame, like `placements`. 
 world axes about the world's origin: G = (n, f) is the cotangent of a small motion of everything that is outboard.
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_dofs, joint_pose, placement_vjp
 from pullback.robot.topology import PLACEMENT_ROWS, PRISMATIC, REVOLUTE, Topology
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33, store, store33
@@ -141,7 +140,7 @@ def dof_motion(kind: int, k: int, R_WB: Any, p_WB: Any):
     return motion
 
 
-@cache
+@made_once
 def pose_kernels(real: type):
     """Return the kernels of the frames' poses: 7 rows a frame, position then quaternion xyzw."""
     a = wp.array2d(dtype=real)
@@ -173,7 +172,7 @@ def pose_kernels(real: type):
     return forward, vjp
 
 
-@cache
+@made_once
 def jacobian_kernels(real: type):
     """Return the kernels of one frame's Jacobian: 6 rows of nv, linear then angular, in world axes at its origin."""
     a = wp.array2d(dtype=real)

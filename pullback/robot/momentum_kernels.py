@@ -5,11 +5,9 @@ Summed over the bodies, about the world's origin and in world axes, 6 + 3 + 1 ro
     h = sum X^T I V,    s = sum m p + R (m c),    K = sum V^T I V / 2              (1)
 """
 
-from functools import cache
-
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_force, joint_motion, joint_pose, placement_vjp
 from pullback.robot.rnea_kernels import body_inertia_times
 from pullback.robot.topology import INERTIA_ROWS, Topology
@@ -35,7 +33,7 @@ HEIGHT = wp.constant(45)
 VJP_ROWS = wp.constant(46)
 
 
-@cache
+@made_once
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)

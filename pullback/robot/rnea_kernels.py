@@ -8,12 +8,11 @@ Body by body, in body coordinates, X the motion transform from parent to child a
     tau += armature qdd + damping qd + friction sign(qd)                   (4)
 """
 
-from functools import cache
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     cross_joint_motion,
     joint_coordinates_vjp,
@@ -253,7 +252,7 @@ def inverse_dynamics_vjp(
             adj_dofs[row + FRICTION, w] = adj_dofs[row + FRICTION, w] + mu * direction(qd[v, w])
 
 
-@cache
+@made_once
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)

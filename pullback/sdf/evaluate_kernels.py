@@ -1,16 +1,14 @@
 """Value and gradient of one field at one point of each world, and their adjoint (docs/derivations/sdf.md)."""
 
-from functools import cache
-
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.sdf.field_kernels import field_value_gradient, field_vjp
 from pullback.sdf.fields import Fields
 from pullback.spatial.arrays import accumulate, load3, load4, store
 
 
-@cache
+@made_once
 def kernels(real: type):
     """Return the kernels of value and gradient (4 rows) and of their vjp."""
     a = wp.array2d(dtype=real)

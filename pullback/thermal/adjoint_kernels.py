@@ -4,13 +4,12 @@ It carries `lam`, the cotangent of a node's heat [J], which passes through birth
 unless a gradient by numbers that the nodes share is wanted. Other arrays are those of `step_kernels.py`.
 """
 
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.thermal.accumulate_kernels import add_air, add_enthalpy, add_potential
 from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.step_kernels import air_slope, gathered, row_types
@@ -53,7 +52,7 @@ def add_cotangent(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints:
             sums[BIRTH, i] += wp.float64(adj_T)
 
 
-@cache
+@made_once
 def adjoint_kernels(real: type) -> SimpleNamespace:
     """Return the kernels of a step backward, and of observations."""
     row, phase_type = row_types(real)

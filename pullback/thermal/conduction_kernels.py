@@ -5,7 +5,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 
 
 @cache
@@ -14,7 +14,7 @@ def vectors(real: type) -> tuple[type, type, type]:
     return wp.types.vector(8, wp.int32), wp.types.vector(8, real), wp.types.vector(28, real)
 
 
-@cache
+@made_once
 def flow_kernel(real: type) -> Any:
     """Return the kernel that writes the flow into each corner of each element."""
     vec8i, vec8, vec28 = vectors(real)

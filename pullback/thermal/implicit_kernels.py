@@ -4,13 +4,12 @@ docs/derivations/thermal.md, section 6. Unknowns are Kirchhoff potentials, in wh
 convex function. `part` is theta dt. Other arrays are those of `step_kernels.py`; there is one material.
 """
 
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.thermal.accumulate_kernels import add_air, add_enthalpy, add_potential
 from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.step_kernels import (
@@ -56,7 +55,7 @@ def temperature_of(rows: wp.array(dtype=Any), hint: int, u: Any):
     return row[ANCHOR] + type(u)(2.0) * d / (row[K] + wp.sqrt(wp.max(square, type(u)(0.0)))), s
 
 
-@cache
+@made_once
 def implicit_kernels(real: type) -> SimpleNamespace:
     """Return the kernels of an implicit step."""
     row, phase_type = row_types(real)

@@ -5,13 +5,12 @@ intensity at a point is exp(-E) with E = factor · sum of (offset / size)² alon
 matter, for the weights of a step are made to sum to one.
 """
 
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 
 # entries of `size`
 FRONT = wp.constant(0)
@@ -54,7 +53,7 @@ def exponent(offset: Any, size: wp.array(dtype=Any), factor: Any):
     return factor * (a * a + b * b + c * c)
 
 
-@cache
+@made_once
 def source_kernels(real: type) -> SimpleNamespace:
     """Return the kernels from positions and sizes of the beam to weights, and back."""
     vec3, vec4 = wp.types.vector(3, real), wp.types.vector(4, real)

@@ -12,7 +12,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.launch import kernel_module, made_once
 from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.table_kernels import (
     AMBIENT,
@@ -92,7 +92,7 @@ def write_potentials(rows: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32
         u[m, i] = potential(rows[s], T)
 
 
-@cache
+@made_once
 def step_kernels(real: type) -> SimpleNamespace:
     """Return the kernels of a step forward."""
     row, phase_type = row_types(real)

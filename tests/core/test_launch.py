@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import pullback as pb
-from pullback.core.launch import WORLDS_PER_SHARD, shards_for
+from pullback.core.launch import WORLDS_PER_SHARD, made_once, shards_for
 
 FIRST_LAUNCHES = """
 import sys, torch, warp as wp, pullback as pb
@@ -92,3 +93,18 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_computes_with_threads_of_its_own():
     """The threads of the parent's pool do not exist in the child, which used to wait for them for ever."""
     assert subprocess.run([sys.executable, "-c", FORK], timeout=120, check=False).returncode == 0
+
+
+def test_kernels_are_made_once_whoever_comes_first():
+    made = []
+
+    @made_once
+    def make(real: type) -> object:
+        time.sleep(0.02)
+        made.append(real)
+        return object()
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(make, [float] * 4))
+    assert made == [float]
+    assert all(x is found[0] for x in found)

@@ -42,7 +42,7 @@ class Settings(NamedTuple):
 
     dt: float = 1e-3
     sweeps: int = 50
-    tolerance: float = 0.0  # stop when no row's velocity changes by more in a sweep
+    tolerance: float = 0.0  # stop when every row's velocity changes by less in a sweep
     cone: bool = True
     erp: float = 0.1
     cfm: float = 1e-6
@@ -279,7 +279,7 @@ def solve(A: Tensor, b: Tensor, friction: list[Tensor], scalars: list[ScalarRow]
     for _ in range(settings.sweeps):
         before = lam
         lam = sweep(A, b, lam, friction, scalars, settings.cone)
-        if b.numel() == 0 or ((lam - before) * A.diagonal()).detach().abs().max() <= settings.tolerance:
+        if b.numel() == 0 or ((lam - before) * A.diagonal()).detach().abs().max() < settings.tolerance:
             break
     return lam
 

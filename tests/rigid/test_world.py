@@ -42,6 +42,8 @@ def refuse(match: str, call, *args, **options) -> None:
 
 
 def test_bad_solvers():
+    refuse("tolerance", pb.Compliant, tolerance=0.0)
+    refuse("chooses between solutions", pb.PGS, kinks="downhill", tolerance=0.0)
     refuse("iterations is 0; give a whole number from 1 on", PGS, iterations=0)
     refuse("friction is 'box'; choose 'cone' or 'pyramid'", PGS, friction="box")
     refuse("gradient is 'tape'; choose 'implicit' or 'unrolled'", PGS, gradient="tape")
