@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.functions import Recorded, Transformed
-from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, shards_for
+from pullback.core.launch import ABSENT, WORLDS_PER_SHARD, Launcher, Strided, compile_ahead, making_kernels, shards_for
 
 Tensor = torch.Tensor
 
@@ -172,7 +172,9 @@ class Program:
         """Return the two kernels, compiled for the reference tensor's type and device."""
         key = (reference.dtype, reference.device)
         if key not in self._launchers:
-            self._launchers[key] = self._make_launchers(reference)
+            with making_kernels():
+                if key not in self._launchers:
+                    self._launchers[key] = self._make_launchers(reference)
         return self._launchers[key]
 
     def _make_launchers(self, reference: Tensor) -> tuple[Launcher, Launcher]:

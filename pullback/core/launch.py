@@ -71,8 +71,13 @@ def kernel_module(name: str, real: type, *, large: bool = False) -> Any:
     return module
 
 
+def making_kernels() -> threading.RLock:
+    """Return the lock under which kernels and their constants are made: of two made at once Warp unloads the first."""
+    return _MAKING
+
+
 def made_once(make: Callable[Given, Made]) -> Callable[Given, Made]:
-    """Keep what a function makes, and let one thread at a time make kernels: of two made at once Warp unloads one."""
+    """Keep what a function makes, under the lock for kernels."""
     kept = cache(make)
 
     @wraps(make)

@@ -354,50 +354,34 @@ def test_separate_groups_do_not_mix(cone):
     assert_close((adj.b, adj.mu), (torch.cat([p.b for p in parts], 1), torch.cat([p.mu for p in parts], 1)), 1e-12)
 
 
-def side_by_side(groups: list[Problem], seed: int) -> tuple[Problem, list[Tensor], list[Tensor]]:
-    """Return one problem of several that do not touch, contacts and scalars in a random order.
-
-    Of each group also where its contacts and its scalars have come.
-    """
+def side_by_side(groups: list[Problem], seed: int) -> tuple[Problem, list[tuple[Tensor, Tensor, Tensor]]]:
+    """Return one problem of some that do not touch, in any order, and where each one's contacts, scalars, rows are."""
     generator = torch.Generator().manual_seed(seed)
     nc, ns = (sum(p[k].shape[1] for p in groups) for k in (2, 3))
     contacts = torch.randperm(nc, generator=generator).split([p.mu.shape[1] for p in groups])
     scalars = torch.randperm(ns, generator=generator).split([p.lower.shape[1] for p in groups])
-    count = len(groups[0].b)
-    A, b = torch.zeros(count, 3 * nc + ns, 3 * nc + ns, dtype=torch.float64), torch.zeros(count, 3 * nc + ns).double()
-    mu, lower, upper = (torch.zeros(count, n, dtype=torch.float64) for n in (nc, ns, ns))
-    for group, c, s in zip(groups, contacts, scalars, strict=True):
-        at = rows_at(c, s, nc)
-        A[:, at[:, None], at], b[:, at], mu[:, c], lower[:, s], upper[:, s] = group
-    return Problem(A, b, mu, lower, upper), list(contacts), list(scalars)
-
-
-def least_unknowns(problems: Problem, lam: Tensor) -> int:
-    """Return how many unknowns the contacts have, at least, in the world with most: one that slides has one or more."""
-    most = 0
-    for w in range(len(lam)):
-        _, sticks, slides = modes(Problem(*(x[w : w + 1] for x in problems)), lam[w : w + 1])
-        most = max(most, 3 * sticks + slides)
-    return most
-
-
-def rows_at(contacts: Tensor, scalars: Tensor, nc: int) -> Tensor:
-    return torch.cat([(3 * contacts[:, None] + torch.arange(3)).flatten(), 3 * nc + scalars])
+    rows = [torch.cat([(3 * c[:, None] + torch.arange(3)).flatten(), 3 * nc + s]) for c, s in zip(contacts, scalars)]
+    m, count = 3 * nc + ns, len(groups[0].b)
+    together = Problem(*(torch.zeros(count, *n, dtype=torch.float64) for n in ((m, m), (m,), (nc,), (ns,), (ns,))))
+    places = list(zip(contacts, scalars, rows, strict=True))
+    for group, (c, s, r) in zip(groups, places, strict=True):
+        together.A[:, r[:, None], r], together.b[:, r] = group.A, group.b
+        together.mu[:, c], together.lower[:, s], together.upper[:, s] = group[2:]
+    return together, places
 
 
 @both_frictions
 def test_islands_are_solved_one_by_one(cone):
     """Four robots that do not touch, their rows in any order, more of them held than are solved for at once."""
-    sizes = ((4, 2), (3, 0), (12, 1), (2, 3))
-    groups = [random_problems(6, nc, ns, seed=20 + nc) for nc, ns in sizes]
-    together, contacts, scalars = side_by_side(groups, seed=3)
+    groups = [random_problems(6, nc, ns, 60, seed=nc) for nc, ns in ((9, 2), (5, 0), (16, 1), (8, 3))]
+    together, places = side_by_side(groups, seed=3)
     lam, adj_lam = converged(together, cone), random_like(together.b)
-    assert least_unknowns(together, lam) > int(SMALL)
     adj = implicit(together, lam, adj_lam, cone)
-    for group, c, s in zip(groups, contacts, scalars, strict=True):
-        at = rows_at(c, s, together.mu.shape[1])
-        alone = implicit(group, lam[:, at].clone(), adj_lam[:, at].clone(), cone)
-        found = (adj.b[:, at], adj.mu[:, c], adj.lower[:, s], adj.upper[:, s])
+    _, sticks, slides = modes(together, lam)
+    assert 3 * sticks + slides > len(lam) * int(SMALL)
+    for group, (c, s, r) in zip(groups, places, strict=True):
+        alone = implicit(group, lam[:, r].clone(), adj_lam[:, r].clone(), cone)
+        found = (adj.b[:, r], adj.mu[:, c], adj.lower[:, s], adj.upper[:, s])
         assert_close(found, (alone.b, alone.mu, alone.lower, alone.upper), 1e-11)
 
 
