@@ -114,8 +114,8 @@ def repeated(call: Call, times: int) -> Call:
 
 
 def measure_memory(steps: int) -> tuple[Rows, Figures]:
-    """Measure the extra memory of one robot's rollout and its gradient with every state kept, in three processes."""
-    runs = [in_child_memory(1, steps, (1,))[0] for _ in range(3)]
+    """Measure the extra memory of one robot's rollout and its gradient with every state kept, in seven processes."""
+    runs = [in_child_memory(1, steps, (1,))[0] for _ in range(7)]
     found = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     rows = [
         limit(f"peak extra memory, {steps:,} steps, first call", found["first"] / MB, 3, "MB"),

@@ -309,12 +309,9 @@ def kernels(real: type, shapes: type = AnyShapes):
                                 nowhere, scratch, nowhere,
                             )  # fmt: skip
                             tangent_cotangents(
-                                linear_job.job.scene,
-                                rows_from(scratch, place.q),
-                                rows_from(scratch, place.adj_q),
-                                w,
+                                linear_job.job.scene, rows_from(scratch, place.q), rows_from(scratch, place.adj_q), w,
                                 row,
-                            )
+                            )  # fmt: skip
                             copy_rows(scratch, place.adj_qd, nv, w, row, nv)
                             copy_rows(scratch, place.adj_impulses, ni, w, impulses, 0)
                     is_last = False

@@ -27,7 +27,7 @@ UNKNOWN_ROWS = wp.constant(6)
 
 
 def implicit_rows(m: int) -> int:
-    """Return the rows of work that `implicit_vjp` needs for m rows."""
+    """Return the rows of work that `implicit_vjp`, or one of Newton's steps, needs for m rows."""
     return m * (m + UNKNOWN_ROWS + 3)
 
 
