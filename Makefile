@@ -52,16 +52,16 @@ bench-thermal: $(VENV)/.installed-bench ## measure a part being printed, its gra
 	$(BIN)/python -m bench.thermal
 
 conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
-	$(BIN)/python -m bench.conformance
+	$(BIN)/python -m checks.conformance
 
 fuzz: $(VENV)/.installed-base ## a million random steps over random worlds
-	$(BIN)/python -m bench.fuzz
+	$(BIN)/python -m checks.fuzz
 
 pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines and formulas
-	$(BIN)/python -m bench.pairs
+	$(BIN)/python -m checks.pairs
 
 solvers: $(VENV)/.installed-base ## show every contact solver on the same four problems
-	$(BIN)/python -m bench.solvers
+	$(BIN)/python -m checks.solvers
 
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor

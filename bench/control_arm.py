@@ -169,7 +169,7 @@ def side_by_side(rounds: int) -> dict[str, float]:
 
 def parts(rounds: int) -> dict[str, float]:
     """Return what the parts of an iteration take [us], ours and Crocoddyl's."""
-    from pullback.control.riccati import backward_pass
+    from pullback.control.ilqr.riccati import backward_pass
 
     path = arm_file()
     mine = ours(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.robot import Rows, verdict
-from pullback.control.search import Found
+from pullback.control.search.search import Found
 from pullback.tasks import golf, racecar, throw
 from pullback.tasks._duel import Duel
 

@@ -19,12 +19,12 @@ with collector.paused():
         PullbackError,
         SecondDerivativeError,
     )
-    from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
-    from pullback.rigid.contact import PGS, Compliant, Exact
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.state import Contact, State, Trajectory
-    from pullback.rigid.world import World
+    from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.world.contact import PGS, Compliant, Exact
+    from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf
     from pullback.robot.ik import IKResult, inverse_kinematics

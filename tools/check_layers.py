@@ -38,10 +38,10 @@ BRIDGE = "pullback/core/bridge.py"
 OPTIONAL = {
     "mujoco": "pullback/description/mjcf.py",
     "viser": "pullback/viewer/",
-    "cma": "pullback/control/gradient_free.py",
+    "cma": "pullback/control/search/gradient_free.py",
 }
 
-CHECKED_FOLDERS = ("pullback", "bench", "examples", "tests", "tools")
+CHECKED_FOLDERS = ("pullback", "bench", "checks", "examples", "tests", "tools")
 MAX_LINES = 450
 MAX_EXAMPLE_LINES = 80
 
@@ -135,7 +135,7 @@ def check_direction(path: str, imports: list[Import], edges: list[Edge]) -> Iter
         yield f"{path}:1: '{part}' has no layer; give it one in tools/check_layers.py"
         return
     for module, line, _ in imports:
-        if module.split(".")[0] in ("bench", "examples", "tests", "tools"):
+        if module.split(".")[0] in ("bench", "checks", "examples", "tests", "tools"):
             yield f"{path}:{line}: imports {module}, which is not part of the package"
         if module.split(".")[0] != PACKAGE:
             continue

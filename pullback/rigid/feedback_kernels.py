@@ -9,12 +9,12 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide_kernels import SUFFIX, AnyShapes
-from pullback.rigid.integrate_kernels import integrate, quaternion_product
-from pullback.rigid.problem_kernels import Job
+from pullback.rigid.collide.collide_kernels import SUFFIX, AnyShapes
+from pullback.rigid.compile.scene import Scene
 from pullback.rigid.rollout_kernels import copy_state, keep_state, step_and_retrace
-from pullback.rigid.scene import Scene
-from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE
+from pullback.rigid.step.integrate_kernels import integrate, quaternion_product
+from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import load3, load4, rows_from, store
 from pullback.spatial.vectors import rotation_from_quaternion

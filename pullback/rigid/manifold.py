@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.rigid.compile import SceneArrays
+from pullback.rigid.compile.compile import SceneArrays
 from pullback.robot.topology import BALL, FREE
 from pullback.spatial.rotations_torch import conjugate, quaternion_product, rotate
 

@@ -9,10 +9,10 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
-from pullback.rigid.problem_kernels import Job
-from pullback.rigid.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
-from pullback.rigid.step_vjp_kernels import step_vjp
+from pullback.rigid.collide.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
+from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
+from pullback.rigid.step.step_vjp_kernels import step_vjp
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
 from pullback.spatial.arrays import rows_from
 
@@ -119,11 +119,11 @@ def retrace(
 def step_and_retrace(shapes: type) -> tuple[Any, Any]:
     """Return how to do a step and how to retrace it; what few worlds need is read when it is needed: 0.3 s."""
     if shapes is NoShapes:
-        from pullback.rigid.runge_kutta_kernels import smooth_retrace, smooth_step
+        from pullback.rigid.step.runge_kutta_kernels import smooth_retrace, smooth_step
 
         return smooth_step, smooth_retrace
     if shapes is AllShapes:
-        from pullback.rigid.all_shapes_kernels import retrace_all, step_all
+        from pullback.rigid.step.all_shapes_kernels import retrace_all, step_all
 
         return step_all, retrace_all
     return step, retrace

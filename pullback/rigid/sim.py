@@ -14,17 +14,17 @@ import torch
 from pullback.core.bridge import Program, are_finite, refuse_not_finite
 from pullback.core.errors import PullbackError
 from pullback.rigid.closed_loop import QuickStep
-from pullback.rigid.compile import compile_world
-from pullback.rigid.compliant_advice import warn_of_compliance
-from pullback.rigid.contact import Compliant
-from pullback.rigid.contact_kernels import REPORT_ROWS
+from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.feedback import feedback_rollout
-from pullback.rigid.integrators import STAGES, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.manifold import Manifold
-from pullback.rigid.operators import PLANS, WorldPrograms
-from pullback.rigid.parameters import ImplicitDamping, WorldParameters
+from pullback.rigid.programs import PLANS, WorldPrograms
+from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.state import Contact, State, Status, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.compliant_advice import warn_of_compliance
+from pullback.rigid.world.contact import Compliant
+from pullback.rigid.world.integrators import STAGES, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.world.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor

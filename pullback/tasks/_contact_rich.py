@@ -14,14 +14,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control import Found, Problem, ilqr, minimize
+from pullback.control import Found, Problem, minimize
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
-from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.contact import PGS, Compliant
+from pullback.rigid.world.world import World
 from pullback.tasks._device import find_device
 from pullback.tasks._knots import even_knots
 

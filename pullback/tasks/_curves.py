@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.search import Found
+from pullback.control.search.search import Found
 
 MILESTONES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1500)
 """Iterations after which the table tells the best."""

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from pullback.control.search import Found
-from pullback.control.shooting import Objective, minimize
+from pullback.control.search.search import Found
+from pullback.control.search.shooting import Objective, minimize
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory

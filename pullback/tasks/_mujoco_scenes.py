@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.control.unknowns import Unknown
-from pullback.control.windows import Recording
+from pullback.control.identify.windows import Recording
+from pullback.control.search.unknowns import Unknown
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree
-from pullback.rigid.contact import Compliant
 from pullback.rigid.sim import Sim
-from pullback.rigid.world import World
+from pullback.rigid.world.contact import Compliant
+from pullback.rigid.world.world import World
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 

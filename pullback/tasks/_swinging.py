@@ -13,10 +13,10 @@ from pullback.core.errors import PullbackError
 from pullback.description.assets.pendulum import LENGTH
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree
-from pullback.rigid.actuators import Torque
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import Torque
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 
 Tensor = torch.Tensor

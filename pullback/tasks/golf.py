@@ -29,10 +29,10 @@ from rich.console import Console
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
 from pullback.description.tree import Link, Tree
-from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.contact import PGS, Compliant
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks import _duel
 from pullback.tasks._device import find_device

@@ -18,9 +18,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.ambiguity import AmbiguityWarning
-from pullback.control.identify import Identification, identify
-from pullback.control.windows import Recording
+from pullback.control.identify.ambiguity import AmbiguityWarning
+from pullback.control.identify.identify import Identification, identify
+from pullback.control.identify.windows import Recording
 from pullback.core.errors import PullbackError
 from pullback.tasks._mujoco_scenes import Scene, make_scene, with_noise
 

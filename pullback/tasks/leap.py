@@ -19,10 +19,10 @@ from rich.table import Table
 
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
-from pullback.rigid.actuators import PositionServo
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import PositionServo
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
 from pullback.tasks._knots import even_knots

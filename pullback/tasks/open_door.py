@@ -23,11 +23,11 @@ from pullback.description.assets import panda_gripper
 from pullback.description.assets.rows import box, capsule, joint, link
 from pullback.description.assets.rows import pose as frame
 from pullback.description.tree import Limits, Tree
-from pullback.rigid.actuators import PositionServo
-from pullback.rigid.contact import PGS, Compliant
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import PositionServo
+from pullback.rigid.world.contact import PGS, Compliant
+from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel

@@ -18,15 +18,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.search import Found
-from pullback.control.shooting import minimize
+from pullback.control.search.search import Found
+from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
 from pullback.description.load import read
-from pullback.rigid.actuators import PositionServo
-from pullback.rigid.contact import Exact
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import PositionServo
+from pullback.rigid.world.contact import Exact
+from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from pullback.control import ControlCost, Problem, Residual
-from pullback.rigid.actuators import VelocityServo
-from pullback.rigid.contact import PGS, Compliant, Exact
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import VelocityServo
+from pullback.rigid.world.contact import PGS, Compliant, Exact
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks import _contact_rich as shared
 from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve

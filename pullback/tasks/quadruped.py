@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.core.errors import PullbackError
-from pullback.rigid.actuators import PositionServo
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import PositionServo
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
 from pullback.tasks._duel import Duel, fight, replay, report, save

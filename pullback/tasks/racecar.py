@@ -24,7 +24,7 @@ from pullback.description.assets.rows import sphere
 from pullback.description.load import read
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks._device import find_device
 from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure

@@ -17,12 +17,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.costs import ControlCost, StateCost
-from pullback.control.ilqr import LEAST, ilqr
-from pullback.control.mpc import Drive, mpc
-from pullback.control.problem import Problem
-from pullback.control.search import Found
-from pullback.control.shooting import minimize
+from pullback.control.costs.costs import ControlCost, StateCost
+from pullback.control.ilqr.ilqr import LEAST, ilqr
+from pullback.control.ilqr.mpc import Drive, mpc
+from pullback.control.ilqr.problem import Problem
+from pullback.control.search.search import Found
+from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim

@@ -27,10 +27,10 @@ from pullback.description.assets.panda import LINKS as BARE_LINKS
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
 from pullback.description.tree import Limits, Link, Tree
-from pullback.rigid.actuators import PositionServo, Torque
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import Trajectory
-from pullback.rigid.world import World
+from pullback.rigid.world.actuators import PositionServo, Torque
+from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks import _duel

@@ -10,9 +10,9 @@ import torch
 
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD
-from pullback.rigid.items import Placed, rotation_matrix
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.rigid.world.items import Placed, rotation_matrix
 from pullback.spatial.rotations_torch import quaternion_product
 
 Tensor = torch.Tensor

@@ -17,9 +17,9 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import WORLD
-from pullback.rigid.items import Placed, rotation_matrix
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.rigid.world.items import Placed, rotation_matrix
 from pullback.viewer.motion import Film, Forces, contact_forces, film, find_link, is_free_body, link_poses
 from pullback.viewer.shapes import LinkMesh, Mesh, link_meshes, of_world
 

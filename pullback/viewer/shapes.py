@@ -13,9 +13,9 @@ import torch
 from pullback.description.compile import WORLD
 from pullback.description.tree import Shape
 from pullback.description.visuals import read_visuals
-from pullback.rigid.convex.hulls import Hull
-from pullback.rigid.items import CollisionShape, Placed, rotation_matrix, shape_of_link
-from pullback.rigid.values import Value
+from pullback.rigid.collide.convex.hulls import Hull
+from pullback.rigid.world.items import CollisionShape, Placed, rotation_matrix, shape_of_link
+from pullback.rigid.world.values import Value
 from pullback.robot.model import RobotModel
 from pullback.sdf.field import Field
 from pullback.sdf.program import Program

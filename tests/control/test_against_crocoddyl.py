@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import ControlCost, FramePose, Problem, StateCost, ilqr
+from pullback.control import ControlCost, FramePose, Problem, StateCost
+from pullback.control.ilqr.ilqr import ilqr
 from tests.control.scenes import load_urdf
 
 crocoddyl = pytest.importorskip("crocoddyl")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import ControlCost, Problem, StateCost, ilqr
+from pullback.control import ControlCost, Problem, StateCost
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.core.errors import PullbackError
 
 REAL = torch.float64

@@ -6,7 +6,8 @@ import scipy.optimize
 import torch
 
 import pullback as pb
-from pullback.control import Constraint, ControlCost, FramePose, LinkFrame, Problem, StateCost, ilqr, joint_limits
+from pullback.control import Constraint, ControlCost, FramePose, LinkFrame, Problem, StateCost, joint_limits
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.core.errors import PullbackError
 from tests.control.scenes import pendulum, sleds, sleds_matrices, sleds_world
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import ControlCost, FramePose, Problem, ilqr
+from pullback.control import ControlCost, FramePose, Problem
+from pullback.control.ilqr.ilqr import ilqr
 from tests.control.scenes import JOINT, LINK, SPREAD, load_urdf
 
 TARGET = 0.5

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import ContactForce, ControlCost, Problem, StateCost, ilqr
-from pullback.control.costs import Blocks, Place, bind
+from pullback.control import ContactForce, ControlCost, Problem, StateCost
+from pullback.control.costs.costs import Blocks, Place, bind
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.core.errors import PullbackError
 from tests.control.scenes import JOINT, LINK, SPREAD, load_urdf
 

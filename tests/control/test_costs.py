@@ -5,7 +5,7 @@ import torch
 
 import pullback as pb
 from pullback.control import ControlCost, FramePose, Function, LinkFrame, Residual, StateCost
-from pullback.control.costs import Blocks, Place, bind
+from pullback.control.costs.costs import Blocks, Place, bind
 from pullback.core.errors import PullbackError
 from tests.control.scenes import ball_and_box, pendulum, random_state
 from tests.reference.frame_residuals import screw_residual, split_residual

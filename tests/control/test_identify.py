@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import AmbiguityWarning, Recording, Unknown, identify
-from pullback.control import windows as windows_module
-from pullback.control.unknowns import Unknowns
-from pullback.control.windows import _by_differences, _by_reverse_mode, cut, linearized, residuals
+from pullback.control import AmbiguityWarning, Recording, Unknown
+from pullback.control.identify.identify import identify
+from pullback.control.identify.identify import windows as windows_module
+from pullback.control.identify.windows import _by_differences, _by_reverse_mode, cut, linearized, residuals
+from pullback.control.search.unknowns import Unknowns
 
 DT = 5e-3
 DOUBLE = torch.float64
@@ -224,7 +225,7 @@ def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
         return true_linearized(*arguments)
 
     # the function of the same name hides the module
-    monkeypatch.setattr(__import__("sys").modules["pullback.control.identify"], "linearized", impatient)
+    monkeypatch.setattr(__import__("sys").modules["pullback.control.identify.identify"], "linearized", impatient)
     found = identify(sim, recording, [Unknown("arm/link0", "mass", start=2.0)])
     assert found.interrupted
     assert "stopped by the user" in found.reason

@@ -10,7 +10,8 @@ import scipy.optimize
 import torch
 
 import pullback as pb
-from pullback.control import ControlCost, FramePose, Function, Problem, Residual, StateCost, ilqr
+from pullback.control import ControlCost, FramePose, Function, Problem, Residual, StateCost
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.core.errors import PullbackError
 from tests.control.scenes import ball_and_box, pendulum, random_state, sleds, sleds_matrices
 
@@ -138,8 +139,8 @@ def test_gaps_are_closed():
 
 def test_a_step_leaves_its_share_of_the_gaps():
     """What a short step leaves is what the simulation says, with a free body's axes in it."""
-    from pullback.control.ilqr import approximate, best_policy
-    from pullback.control.iterate import _try, find_gaps, first_iterate
+    from pullback.control.ilqr.ilqr import approximate, best_policy
+    from pullback.control.ilqr.iterate import _try, find_gaps, first_iterate
 
     sim = ball_and_box()
     state = random_state(sim, 1, seed=1, spread=0.3)
@@ -157,8 +158,8 @@ def test_a_step_leaves_its_share_of_the_gaps():
 
 def test_linear_model_past_gaps():
     """A free body's next state as the linear model has it, seen from the axes of the state that is there."""
-    from pullback.control.ilqr import approximate
-    from pullback.control.iterate import find_gaps, first_iterate
+    from pullback.control.ilqr.ilqr import approximate
+    from pullback.control.ilqr.iterate import find_gaps, first_iterate
 
     sim = ball_and_box()
     state = random_state(sim, 1, seed=1, spread=0.3)
@@ -405,7 +406,7 @@ def test_problems_that_have_ended_are_left_alone(monkeypatch):
 
 def test_a_motion_that_goes_wild_is_no_improvement():
     """A cost that looks at one joint only is not fooled when the other one is lost."""
-    from pullback.control.iterate import _costs, first_iterate
+    from pullback.control.ilqr.iterate import _costs, first_iterate
 
     sim = sleds()
     problem = Problem(sim, sim.initial_state(), 5, Function(lambda q, qd, u: q[..., 0].square()))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control import ControlCost, Problem, StateCost, ilqr, mpc
+from pullback.control import ControlCost, Problem, StateCost
+from pullback.control.ilqr.ilqr import ilqr, mpc
 from pullback.core.errors import PullbackError
 from tests.control.scenes import pendulum, sleds
 

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 import pullback as pb
-from pullback.control.riccati import Policy, Quadratic, backward_pass
+from pullback.control.ilqr.riccati import Policy, Quadratic, backward_pass
 from tests.reference import riccati as reference
 
 STEPS, PROBLEMS, N, M = 12, 5, 9, 4

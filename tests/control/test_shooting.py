@@ -8,7 +8,7 @@ import torch
 
 import pullback as pb
 from pullback.control import minimize, random_starts, train
-from pullback.control.box import Box
+from pullback.control.ilqr.box import Box
 from pullback.core.errors import GradientError, PullbackError
 
 F64 = torch.float64
@@ -301,7 +301,7 @@ def test_an_initial_velocity_through_a_rollout_with_contact_modes():
 
 
 def test_diagnostics_see_where_modes_change_and_name_what_is_not_finite():
-    from pullback.control.diagnostics import changed_worlds, contact_modes, gradient_by_step, share_with_changes
+    from pullback.control.search.diagnostics import changed_worlds, contact_modes, gradient_by_step, share_with_changes
 
     sim = sliding()
     rest = sim.initial_state(batch=2)

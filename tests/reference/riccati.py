@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pullback.control.riccati import Policy, Quadratic
+from pullback.control.ilqr.riccati import Policy, Quadratic
 
 Tensor = torch.Tensor
 

@@ -6,9 +6,9 @@ import numpy as np
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide_kernels import AnyShapes, collide, contact_vjp
-from pullback.rigid.geometry_kernels import add_candidate, add_contact
-from pullback.rigid.scene import (
+from pullback.rigid.collide.collide_kernels import AnyShapes, collide, contact_vjp
+from pullback.rigid.collide.geometry_kernels import add_candidate, add_contact
+from pullback.rigid.compile.scene import (
     CANDIDATE_ROWS,
     CONTACT_ROWS,
     FEATURE_A,

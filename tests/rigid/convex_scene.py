@@ -6,11 +6,11 @@ import numpy as np
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.convex.contact_kernels import add_hull_contact, hull_contact_vjp
-from pullback.rigid.convex.convex_kernels import CONVEX_ROWS, collide_hulls, hulls_are_near
-from pullback.rigid.convex.hulls import box_hull, cylinder_hull, plane_hull, point_hull, segment_hull
-from pullback.rigid.convex.tables import Hulls, hull_tables
-from pullback.rigid.scene import CONTACT_ROWS, GAP, NORMAL, POINT, Scene
+from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
+from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS, collide_hulls, hulls_are_near
+from pullback.rigid.collide.convex.hulls import box_hull, cylinder_hull, plane_hull, point_hull, segment_hull
+from pullback.rigid.collide.convex.tables import Hulls, hull_tables
+from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, POINT, Scene
 from pullback.spatial.arrays import load3
 from tests.rigid import collision_scene as cs
 

@@ -3,7 +3,7 @@
 import pytest
 
 import pullback as pb
-from bench.conformance import (
+from checks.conformance import (
     AGREE,
     DEFAULT,
     SAME,
@@ -18,9 +18,9 @@ from bench.conformance import (
     page,
     schedule_differences,
 )
-from bench.conformance_bounce import BOUNCE, FALL, analytic_bounce, bounce
-from bench.conformance_cases import all_cases
-from bench.conformance_compliant import compliant_cases
+from checks.conformance_bounce import BOUNCE, FALL, analytic_bounce, bounce
+from checks.conformance_cases import all_cases
+from checks.conformance_compliant import compliant_cases
 
 CASES = {case.name: case for case in all_cases()}
 COMPLIANT = {case.name: case for case in compliant_cases()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import warp as wp
 
-from pullback.rigid.convex.hulls import box_hull, convex_hull, cylinder_hull
+from pullback.rigid.collide.convex.hulls import box_hull, convex_hull, cylinder_hull
 from tests.reference.convex import separation, signed_distance
 from tests.rigid import collision_scene as cs
 from tests.rigid.convex_scene import Pair, deepest

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import pullback as pb
-from bench.fuzz import check_steps, examine
-from bench.fuzz_checks import Findings, check_distances, check_flags, contacts_of, is_same, side_by_side
-from bench.fuzz_laws import check_laws
-from bench.random_extras import EXTRAS
-from bench.random_worlds import KINDS, draw
+from checks.fuzz import check_steps, examine
+from checks.fuzz_checks import Findings, check_distances, check_flags, contacts_of, is_same, side_by_side
+from checks.fuzz_laws import check_laws
+from checks.random_extras import EXTRAS
+from checks.random_worlds import KINDS, draw
 from pullback.rigid.state import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore")

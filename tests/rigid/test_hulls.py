@@ -5,7 +5,7 @@ import pytest
 import trimesh
 
 from pullback.core.errors import PullbackError
-from pullback.rigid.convex.hulls import convex_hull, hull_of_file
+from pullback.rigid.collide.convex.hulls import convex_hull, hull_of_file
 from tests.reference.convex import sphere_points
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pullback as pb
-from bench.conformance_cases import Held, controls, mechanism, robot_of, servos, start
+from checks.conformance_cases import Held, controls, mechanism, robot_of, servos, start
 from tests.reference.runge_kutta import step as reference_step
 from tests.rigid.worlds import F64, load, toes_on_ground
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import pullback as pb
-from bench.conformance import AGREE, failures, measure
-from bench.conformance_loops import loop_cases
+from checks.conformance import AGREE, failures, measure
+from checks.conformance_loops import loop_cases
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
 from pullback.description.tree import Loop, Pose
 from pullback.description.urdf_writer import write_urdf
-from pullback.rigid.items import rotation_matrix
+from pullback.rigid.world.items import rotation_matrix
 from tests.rigid.loop_scenes import (
     AXIS,
     BARS,

@@ -6,10 +6,10 @@ import torch
 
 import pullback as pb
 from pullback.description.tree import Shape
-from pullback.rigid.actuators import PositionServo, Torque, VelocityServo
-from pullback.rigid.compile import compile_world
-from pullback.rigid.parameters import Rows
-from pullback.rigid.world import World
+from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.parameters import Rows
+from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
+from pullback.rigid.world.world import World
 from tests.rigid.worlds import F64, TOES, load, parameters, toes_on_ground
 from tests.robot.synthetic import synthetic_robot
 

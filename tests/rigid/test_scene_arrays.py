@@ -7,8 +7,8 @@ import torch
 import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Link, Shape, Tree
-from pullback.rigid.compile import compile_world, make_scene
-from pullback.rigid.world import World
+from pullback.rigid.compile.compile import compile_world, make_scene
+from pullback.rigid.world.world import World
 from pullback.robot.operators import make_topology
 from tests.rigid.worlds import TOES, chain, load, toes_on_ground
 from tests.robot.synthetic import synthetic_robot

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bench.solver_problems import PROBLEMS
-from bench.solvers import SOLVERS, Found, draw, examine, measure_onsets, page, roughness
+from checks.solver_problems import PROBLEMS
+from checks.solvers import SOLVERS, Found, draw, examine, measure_onsets, page, roughness
 
 DROP, SLIDE, STACK, PUSH = PROBLEMS
 

@@ -8,9 +8,9 @@ import torch
 import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Link, Shape, Tree
-from pullback.rigid.compile import compile_world
-from pullback.rigid.parameters import WorldParameters
-from pullback.rigid.world import World
+from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.parameters import WorldParameters
+from pullback.rigid.world.world import World
 
 F64 = torch.float64
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")

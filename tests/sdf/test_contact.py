@@ -6,7 +6,7 @@ import torch
 import warp as wp
 
 from pullback import sdf
-from pullback.rigid.convex.hulls import box_hull, cylinder_hull
+from pullback.rigid.collide.convex.hulls import box_hull, cylinder_hull
 from pullback.sdf.program import compile_shape
 from pullback.sdf.samples import (
     box_samples,

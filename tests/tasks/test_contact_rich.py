@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.control.iterate import SPREAD
+from pullback.control.ilqr.iterate import SPREAD
 from pullback.tasks import open_door, pivot_box, push_to_pose
 from pullback.tasks._contact_rich import optimize
 

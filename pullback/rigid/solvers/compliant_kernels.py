@@ -12,7 +12,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.constraint_kernels import Compliance
+from pullback.rigid.step.constraint_kernels import Compliance
 
 NEWTON_STEPS = wp.constant(60)
 

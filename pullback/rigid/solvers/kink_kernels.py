@@ -10,10 +10,10 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.integrate_kernels import actuator_force
-from pullback.rigid.scene import ACTUATOR_ROWS, Scene
+from pullback.rigid.compile.scene import ACTUATOR_ROWS, Scene
 from pullback.rigid.solvers.implicit_kernels import slack, tangent_residual
 from pullback.rigid.solvers.rows_kernels import dot_rows
+from pullback.rigid.step.integrate_kernels import actuator_force
 
 # runs of m rows of work: the impulses that cases are read off, the rows that are tied, and for each of these whether it
 # is held, whether the first way held it, and whether its kink is convex; then the lengths of the best gradient, of this

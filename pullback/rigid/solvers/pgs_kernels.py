@@ -8,7 +8,9 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.constraint_kernels import (
+from pullback.rigid.compile.scene import Scene
+from pullback.rigid.solvers.rows_kernels import add_multiple, add_three_rows, dot_rows
+from pullback.rigid.step.constraint_kernels import (
     BIAS,
     BLOCK_ROWS,
     DIAGONAL,
@@ -24,8 +26,6 @@ from pullback.rigid.constraint_kernels import (
     row_dots,
     scalar_dot,
 )
-from pullback.rigid.scene import Scene
-from pullback.rigid.solvers.rows_kernels import add_multiple, add_three_rows, dot_rows
 from pullback.spatial.arrays import load3, load6, store
 
 THIN = wp.constant(0.025)

@@ -1,0 +1,1 @@
+"""What is about right results, not speed: conformance, fuzz, pairs, solvers."""

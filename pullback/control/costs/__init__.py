@@ -1,0 +1,1 @@
+"""Cost terms with their derivatives."""

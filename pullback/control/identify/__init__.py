@@ -1,0 +1,1 @@
+"""System identification from measured motion."""

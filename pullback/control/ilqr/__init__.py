@@ -1,0 +1,1 @@
+"""Iterative LQR and model-predictive control."""

@@ -1,0 +1,1 @@
+"""Shooting: search over unknowns of a rollout."""

@@ -1,0 +1,124 @@
+"""Search without gradients: CMA-ES by the package `cma`, and random shooting; a population is one batch of worlds."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+from pullback.control.search.search import Evaluation, Method
+from pullback.core.errors import PullbackError
+
+Tensor = torch.Tensor
+
+DIAGONAL_FROM = 500
+"""From so many numbers on CMA-ES adapts only the diagonal of its covariance (sep-CMA-ES): the full one costs n³."""
+POPULATION = 32
+"""Of random shooting, unless given."""
+
+
+def make_gradient_free(name: str, centre: Tensor, population: int | None, spread: float, seed: int) -> Method:
+    """Return "cma" or "random" around a centre (n,)."""
+    if not 0.0 < spread < float("inf"):
+        raise PullbackError(f"spread is {spread}; give a positive standard deviation")
+    if population is not None and population < 2:
+        raise PullbackError(f"population is {population}; give 2 or more")
+    if name == "cma":
+        return Evolution(centre, population, spread, seed)
+    return RandomShooting(centre, population or POPULATION, spread, seed)
+
+
+class Normal:
+    """Normal numbers from a generator of their own, which is pickled with them: `cma` would use numpy's global one."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.RandomState(seed)
+
+    def __call__(self, *shape: int) -> np.ndarray:
+        """Return numbers of this shape."""
+        return self.generator.randn(*shape)
+
+
+class Evolution:
+    """CMA-ES. Candidates that are not finite count as the worst of their population."""
+
+    name, uses_gradient = "cma", False
+
+    def __init__(self, centre: Tensor, population: int | None, spread: float, seed: int) -> None:
+        try:
+            import cma
+        except ImportError:
+            raise PullbackError("CMA-ES needs the package cma: pip install 'pullback[search]'") from None
+        if centre.numel() < 2:
+            raise PullbackError("CMA-ES needs at least two numbers to search for; take method='random' or a gradient")
+        self._like, self.ended = centre, ""
+        options: dict[str, Any] = {"verbose": -9, "randn": Normal(seed), "seed": np.nan, "CMA_diagonal": False}
+        # it ends when minimize says so
+        options |= {"tolfun": 0, "tolx": 0, "tolfunhist": 0, "tolstagnation": 0, "tolflatfitness": 1_000_000}
+        if population is not None:
+            options["popsize"] = population
+        if centre.numel() >= DIAGONAL_FROM:
+            options["CMA_diagonal"] = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._strategy = cma.CMAEvolutionStrategy(centre.cpu().double().numpy(), spread, options)
+        self._asked: list[np.ndarray] = []
+
+    @property
+    def population(self) -> int:
+        """Candidates an iteration."""
+        return int(self._strategy.popsize)
+
+    def ask(self) -> Tensor:
+        """Return a population."""
+        self._asked = self._strategy.ask()
+        return torch.as_tensor(np.stack(self._asked)).to(self._like)
+
+    def tell(self, found: Evaluation) -> None:
+        """Rank the population and adapt."""
+        losses = torch.where(found.bad, torch.inf, found.losses).double().cpu().numpy()
+        finite = losses[np.isfinite(losses)]
+        losses[~np.isfinite(losses)] = finite.max() + 1.0 + abs(finite.max())
+        self._strategy.tell(self._asked, losses.tolist())
+
+    def state(self) -> dict[str, Any]:
+        """Return the strategy with its random numbers, as bytes in a tensor."""
+        packed = np.frombuffer(self._strategy.pickle_dumps(), dtype=np.uint8)
+        return {"strategy": torch.from_numpy(packed.copy())}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self._strategy = pickle.loads(state["strategy"].numpy().tobytes())
+
+
+class RandomShooting:
+    """Independent normal draws around the centre, which is the first candidate itself."""
+
+    name, uses_gradient = "random", False
+
+    def __init__(self, centre: Tensor, population: int, spread: float, seed: int) -> None:
+        self._centre, self.population, self._spread = centre, population, spread
+        self._generator, self._fresh = torch.Generator().manual_seed(seed), True
+
+    def ask(self) -> Tensor:
+        """Return fresh draws."""
+        noise = torch.randn(self.population, len(self._centre), dtype=torch.float64, generator=self._generator)
+        if self._fresh:
+            noise[0] = 0.0
+        return self._centre + self._spread * noise.to(self._centre)
+
+    def tell(self, found: Evaluation) -> None:
+        """Note that the centre is known."""
+        self._fresh = False
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the random numbers."""
+        return {"generator": self._generator.get_state(), "fresh": self._fresh}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self._generator.set_state(state["generator"])
+        self._fresh = state["fresh"]

@@ -1,0 +1,1 @@
+"""From a World to the arrays that kernels read."""

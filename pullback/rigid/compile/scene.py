@@ -1,0 +1,95 @@
+"""What stands in a world, as kernels read it, and the rows of the arrays that go with it.
+
+Every array is indexed [row, world]. All robots and free bodies of a world are one forest: one `Topology`, one q and qd.
+
+    shapes     16 rows a shape      half extents of the core (3), radius, R_BS row by row (9), p_BS (3)
+    pairs       2 rows a pair       friction, restitution
+    actuators   4 rows an actuator  gain, kp, kd, effort limit: tau = clamp(gain u - kp q - kd qd, -limit, limit)
+    limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
+    friction    1 row a dof         dry friction [N·m, N]
+    loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
+
+A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
+a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
+half extents of a cylinder (radius, radius, length / 2) and of a mesh (its scale, three times) multiply its hull. A
+field has half extents 0 and as its radius how far it reaches; its own rows stand behind those of all shapes.
+"""
+
+import warp as wp
+
+from pullback.rigid.collide.convex.tables import Hulls
+from pullback.robot.topology import Topology
+from pullback.sdf.fields import Fields
+
+SPHERE = wp.constant(0)
+CAPSULE = wp.constant(1)
+BOX = wp.constant(2)
+PLANE = wp.constant(3)
+CYLINDER = wp.constant(4)
+MESH = wp.constant(5)
+FIELD = wp.constant(6)
+
+SHAPE_ROWS = wp.constant(16)
+RADIUS = wp.constant(3)
+SHAPE_ROTATION = wp.constant(4)
+SHAPE_POSITION = wp.constant(13)
+
+PAIR_ROWS = wp.constant(2)
+LOOP_ROWS = wp.constant(24)
+ACTUATOR_ROWS = wp.constant(4)
+
+# rows of a contact: the pair it belongs to, the features that touch, and their geometry in the world
+PAIR = wp.constant(0)
+FEATURE_A = wp.constant(1)
+FEATURE_B = wp.constant(2)
+GAP = wp.constant(3)
+POINT = wp.constant(4)
+NORMAL = wp.constant(7)  # from shape b towards shape a
+CONTACT_ROWS = wp.constant(10)
+
+# rows of two features that may touch: their codes, and for edges the side that the normal looks to
+CANDIDATE_ROWS = wp.constant(5)
+MAX_CANDIDATES = wp.constant(32)  # of a pair
+
+# rows of a body's pose in the world
+POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
+
+
+@wp.struct
+class Scene:
+    """Bodies, shapes, the pairs of shapes that may touch, and what drives the joints."""
+
+    topology: Topology  # pyright: ignore[reportGeneralTypeIssues]
+    nq: int
+    nu: int
+    dof_parent: wp.array(dtype=wp.int32)  # the dof before this one on the way to the root, -1: none; see loop_start
+    dof_body: wp.array(dtype=wp.int32)
+    dof_coordinate: wp.array(dtype=wp.int32)  # the coordinate of a one-dof joint's dof, -1: none
+    shape_kind: wp.array(dtype=wp.int32)
+    shape_body: wp.array(dtype=wp.int32)  # -1: the world
+    hulls: Hulls  # pyright: ignore[reportGeneralTypeIssues]
+    fields: Fields  # pyright: ignore[reportGeneralTypeIssues]
+    shape_field: wp.array(dtype=wp.int32)  # the field of a shape, where its parameters start in `shapes`, its samples
+    shape_row: wp.array(dtype=wp.int32)
+    shape_samples: wp.array(dtype=wp.int32)
+    npair: int
+    pair_a: wp.array(dtype=wp.int32)  # b is the plane, or the simpler shape is a (compile.RANK)
+    pair_b: wp.array(dtype=wp.int32)
+    pair_sampled: wp.array(dtype=wp.int32)  # 1: samples of a against the field of b
+    pair_dof_start: wp.array(dtype=wp.int32)  # npair + 1: where a pair's dofs start in pair_dof
+    pair_dof: wp.array(dtype=wp.int32)  # the dofs that move either body, last first
+    pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both
+    max_contacts: int
+    actuator_dof: wp.array(dtype=wp.int32)
+    nlimit: int  # dofs with a limit
+    limit_dof: wp.array(dtype=wp.int32)
+    nfriction: int  # dofs with dry friction
+    friction_dof: wp.array(dtype=wp.int32)
+    nloop: int
+    loop_body_a: wp.array(dtype=wp.int32)  # -1: the world
+    loop_body_b: wp.array(dtype=wp.int32)
+    loop_start: wp.array(dtype=wp.int32)  # the walk over a loop's dofs, a table of nv behind dof_parent: those of b
+    loop_sign: wp.array(dtype=wp.int32)  # alone, of a alone, of both; nv of each loop: 1 moves a, -1 moves b, 0 both
+    nloop_row: int
+    loop_row_loop: wp.array(dtype=wp.int32)  # of each row: its loop
+    loop_row_kind: wp.array(dtype=wp.int32)  # and which of the loop's six motions it stops (loop_kernels.py)

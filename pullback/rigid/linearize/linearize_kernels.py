@@ -1,0 +1,327 @@
+"""All step Jacobians of a trajectory in one launch, a thread for each state (docs/derivations/linearize.md).
+
+A step whose impulses are a solution, in which nothing bounces and no loop is closed, is differentiated by matrices: one
+elimination for all columns. Any other is walked back by the step's adjoint, row by row. A row is a cotangent of the
+state after the step, in its tangent space, and becomes one of the state before: coordinates, velocities, impulses of a
+warm start.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.core.launch import kernel_module, made_once
+from pullback.rigid.collide.collide_kernels import SUFFIX, AllShapes, AnyShapes
+from pullback.rigid.compile.scene import Scene
+from pullback.rigid.linearize.dynamics_kernels import LinearJob
+from pullback.rigid.linearize.rows_kernels import copy_run, fill
+from pullback.rigid.linearize.solve_kernels import velocity_jacobian
+from pullback.rigid.rollout_kernels import copy_rows, copy_state
+from pullback.rigid.solvers.rows_kernels import add_multiple
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
+from pullback.rigid.step.dynamics_kernels import solve_factor
+from pullback.rigid.step.integrate_kernels import add_axes_rate, half_sinc, integrate, quaternion_product, turn_of
+from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.step_kernels import (
+    NOT_CONVERGED,
+    NOT_FINITE,
+    OVERFLOW,
+    contact_problem,
+    impact_shift,
+    move,
+    resolve,
+)
+from pullback.rigid.step.step_vjp_kernels import step_vjp
+from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_motion
+from pullback.robot.topology import BALL, PRISMATIC
+from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
+from pullback.spatial.arrays import load3, load4, rows_from, store
+from pullback.spatial.vectors import rotation_from_quaternion, skew
+
+_RESTORE = wp.constant(RESTORE)
+_ADVANCE = wp.constant(ADVANCE)
+_SAVE = wp.constant(SAVE)
+
+
+# -- tangent space ---------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def coordinate_cotangents(
+    scene: Scene, q: wp.array2d(dtype=Any), w: int, tangent: wp.array2d(dtype=Any), adj_q: wp.array2d(dtype=Any)
+):
+    """Write the cotangent of q for one of small body-fixed motions, nv numbers."""
+    topology = scene.topology
+    for k in range(scene.nq):
+        adj_q[k, w] = adj_q.dtype(0.0)
+    for i in range(topology.nbody):
+        kind = topology.kind[i]
+        adj_pose = joint_motion(kind, tangent, topology.v_start[i], w)
+        joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
+
+
+@wp.func
+def rotation_cotangent(quat: Any, adj_quat: Any):
+    """Return the cotangent of a small body-fixed rotation for that of the quaternion."""
+    turned = quaternion_product(wp.vector(-quat[0], -quat[1], -quat[2], quat[3]), adj_quat)
+    return quat.dtype(0.5) * wp.vector(turned[0], turned[1], turned[2])
+
+
+@wp.func
+def tangent_cotangents(
+    scene: Scene, q: wp.array2d(dtype=Any), adj_q: wp.array2d(dtype=Any), w: int, tangent: wp.array2d(dtype=Any)
+):
+    """Write the cotangent of small body-fixed motions, nv numbers, for that of q."""
+    topology = scene.topology
+    for i in range(topology.nbody):
+        kind = topology.kind[i]
+        qi = topology.q_start[i]
+        vi = topology.v_start[i]
+        if kind <= PRISMATIC:
+            tangent[vi, w] = adj_q[qi, w]
+        elif kind == BALL:
+            store(tangent, vi, w, rotation_cotangent(load4(q, qi, w), load4(adj_q, qi, w)))
+        else:
+            quat = load4(q, qi + 3, w)
+            store(tangent, vi, w, rotation_cotangent(quat, load4(adj_q, qi + 3, w)))
+            store(tangent, vi + 3, w, load3(adj_q, qi, w) * rotation_from_quaternion(quat))
+
+
+@wp.func
+def right_jacobian(r: Any):
+    """Return the matrix that makes a change of the rotation vector r the body-fixed rotation after it: eq. (21)."""
+    square = wp.dot(r, r)
+    factor = half_sinc(r.dtype(0.5) * wp.sqrt(square))
+    third = r.dtype(1.0 / 6.0) - square * (r.dtype(1.0 / 120.0) - square * r.dtype(1.0 / 5040.0))
+    if square > r.dtype(0.01):
+        angle = wp.sqrt(square)
+        third = (angle - wp.sin(angle)) / (square * angle)
+    K = skew(r)
+    return wp.identity(3, dtype=r.dtype) - r.dtype(2.0) * factor * factor * K + third * (K * K)
+
+
+# -- the Jacobian of a step by matrices ------------------------------------------------------------------------------
+
+
+@wp.func
+def add_product(
+    R: Any, source: wp.array2d(dtype=Any), first: int, columns: int, w: int, to: wp.array2d(dtype=Any), row: int
+):
+    """Add R times three rows of a matrix to three of another."""
+    for a in range(3):
+        for b in range(3):
+            add_multiple(to, (row + a) * columns, R[a, b], source, (first + b) * columns, columns, w)
+
+
+@wp.func
+def add_block(R: Any, columns: int, w: int, to: wp.array2d(dtype=Any), row: int, column: int):
+    """Add a 3x3 matrix to that part of another."""
+    for a in range(3):
+        at = (row + a) * columns + column
+        store(to, at, w, load3(to, at, w) + wp.vector(R[a, 0], R[a, 1], R[a, 2]))
+
+
+@wp.func
+def write_jacobian(
+    scene: Scene, dt: Any, columns: int, v: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any), w: int,
+    jacobian: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the Jacobian of the state after the step from that of its velocity v: eqs. (20) to (23)."""
+    topology = scene.topology
+    nv = topology.nv
+    one = v.dtype(1.0)
+    fill(jacobian, 0, nv * columns, w)
+    copy_run(jacobian, nv * columns, change, 0, nv * columns, w)
+    for i in range(topology.nbody):
+        kind = topology.kind[i]
+        vi = topology.v_start[i]
+        if kind <= PRISMATIC:
+            add_multiple(jacobian, vi * columns, dt, change, vi * columns, columns, w)
+            jacobian[vi * columns + vi, w] = jacobian[vi * columns + vi, w] + one
+        else:
+            turn = dt * load3(v, vi, w)
+            back = wp.transpose(rotation_from_quaternion(turn_of(turn)))
+            turning = dt * right_jacobian(turn)
+            add_product(turning, change, vi, columns, w, jacobian, vi)
+            add_block(back, columns, w, jacobian, vi, vi)
+            if kind > BALL:
+                u = load3(v, vi + 3, w)
+                y = back * u
+                add_product(dt * back, change, vi + 3, columns, w, jacobian, vi + 3)
+                add_block(back, columns, w, jacobian, vi + 3, vi + 3)
+                add_block(-(back * skew(dt * u)), columns, w, jacobian, vi + 3, vi)
+                fill(jacobian, (nv + vi + 3) * columns, 3 * columns, w)
+                add_product(back, change, vi + 3, columns, w, jacobian, nv + vi + 3)
+                add_product(skew(y) * turning, change, vi, columns, w, jacobian, nv + vi + 3)
+
+
+@wp.func
+def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed."""
+    smooth = job.settings.unrolled == 0 and sweeps >= 0 and job.scene.nloop == 0 and job.settings.compliant == 0
+    for c in range(nc):
+        if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
+            smooth = False
+    return smooth
+
+
+@wp.func
+def write_velocities(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any), next_v: wp.array2d(dtype=Any)):
+    """Write the new velocity, in the axes before the step, and the acceleration that leads to it."""
+    nv = job.scene.topology.nv
+    place = job.scratch
+    dt = scratch.dtype(job.settings.dt)
+    qd = rows_from(scratch, place.qd)
+    acceleration = rows_from(scratch, place.acceleration)
+    for v in range(nv):
+        next_v[v, w] = scratch[place.s + v, w]
+        acceleration[v, w] = -qd[v, w]
+    solve_factor(job.scene, rows_from(scratch, place.L), w, next_v)
+    add_axes_rate(job.scene, -dt, qd, w, acceleration)
+    for v in range(nv):
+        acceleration[v, w] = (next_v[v, w] + acceleration[v, w]) / dt
+
+
+@wp.func
+def write_next_q(linear_job: LinearJob, nc: int, w: int, scratch: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any)):
+    """Write the coordinates after the step."""
+    job = linear_job.job
+    next_q = rows_from(work, linear_job.place.next_q)
+    moving = rows_from(work, linear_job.place.next_v)
+    shift = rows_from(scratch, job.scratch.shift)
+    for k in range(job.scene.nq):
+        next_q[k, w] = scratch[job.scratch.q + k, w]
+    if impact_shift(job, nc, w, scratch, shift) == 1:
+        for v in range(job.scene.topology.nv):
+            moving[v, w] = moving[v, w] - shift[v, w]
+    integrate(job.scene, scratch.dtype(job.settings.dt), moving, w, next_q)
+
+
+# -- the kernel ------------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def multiply(linear_job: LinearJob, w: int, is_last: bool, rows: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any)):
+    """Multiply the rows of cotangents by the Jacobian; add those of controls. The last step's are unit rows."""
+    place = linear_job.place
+    n = 2 * linear_job.job.scene.topology.nv
+    nu = linear_job.job.scene.nu
+    columns = linear_job.columns
+    jacobian = rows_from(work, place.jacobian)
+    total = rows_from(work, place.right)
+    if is_last:
+        copy_run(rows, 0, jacobian, 0, n * columns, w)
+    else:
+        for r in range(n):
+            fill(total, 0, columns, w)
+            for k in range(n):
+                add_multiple(total, 0, rows[r * columns + k, w], jacobian, k * columns, columns, w)
+            copy_run(rows, r * columns, total, 0, n, w)
+            add_multiple(rows, r * columns + n, rows.dtype(1.0), total, n, nu, w)
+    fill(work, place.impulses, n * linear_job.job.nimpulse, w)
+
+
+@wp.func
+def start_rows(linear_job: LinearJob, w: int, rows: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any)):
+    """Write unit rows, and no cotangents of controls and impulses."""
+    n = 2 * linear_job.job.scene.topology.nv
+    fill(rows, 0, n * linear_job.columns, w)
+    fill(work, linear_job.place.impulses, n * linear_job.job.nimpulse, w)
+    for r in range(n):
+        rows[r * linear_job.columns + r, w] = rows.dtype(1.0)
+
+
+@made_once
+def kernels(real: type, shapes: type = AnyShapes):
+    """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
+    a = wp.array2d(dtype=real)
+    problem, solve, change_velocity, pull_back = contact_problem, resolve, velocity_jacobian, step_vjp
+    if shapes is AllShapes:
+        from pullback.rigid.step import all_shapes_kernels as every
+
+        problem, solve, pull_back = every.contact_problem_all, every.resolve_all, every.step_vjp_all
+        change_velocity = every.velocity_jacobian_all()
+
+    @wp.kernel(module=kernel_module(f"linearize{SUFFIX[shapes]}", real, large=True))
+    def forward(
+        linear_job: LinearJob, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
+        rows: a, status: a, scratch: a, work: a, nowhere: a,
+    ):  # fmt: skip
+        place = linear_job.job.scratch
+        nq = linear_job.job.scene.nq
+        nv = linear_job.job.scene.topology.nv
+        ni = linear_job.job.nimpulse
+        columns = linear_job.columns
+        dt = real(linear_job.job.settings.dt)
+        next_v = rows_from(work, linear_job.place.next_v)
+        w = wp.tid()
+        flags = int(0)
+        is_last = bool(True)
+        by_rows = bool(False)
+        for k in range(linear_job.job.nactions):
+            op = linear_job.job.actions[3 * k]
+            slot = linear_job.job.actions[3 * k + 2]
+            here = place.slots + (slot - linear_job.job.nkept) * (nq + nv + ni)
+            if op == _RESTORE:
+                if slot == 0:
+                    copy_state(linear_job.job, q0, qd0, impulses0, 0, w, scratch)
+                else:
+                    copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
+            elif op == _SAVE:
+                copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
+            else:
+                found, ns = problem(shapes(0), linear_job.job, controls, parameters, w, scratch)
+                nc = wp.min(found, linear_job.job.scene.max_contacts)
+                if found > nc:
+                    flags = flags | OVERFLOW
+                sweeps = solve(linear_job.job, nc, ns, op != _ADVANCE, w, scratch)
+                if sweeps < 0:
+                    flags = flags | NOT_CONVERGED
+                if op == _ADVANCE:
+                    if not move(linear_job.job, nc, ns, w, scratch):
+                        flags = flags | NOT_FINITE
+                else:
+                    write_velocities(linear_job.job, nc, w, scratch, next_v)
+                    # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
+                    if is_smooth(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
+                        change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
+                        write_jacobian(
+                            linear_job.job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,
+                            rows_from(work, linear_job.place.jacobian),
+                        )  # fmt: skip
+                        multiply(linear_job, w, is_last, rows, work)
+                    else:
+                        by_rows = True
+                        write_next_q(linear_job, nc, w, scratch, work)
+                        if is_last:
+                            start_rows(linear_job, w, rows, work)
+                        for r in range(2 * nv):
+                            row = rows_from(rows, r * columns)
+                            coordinate_cotangents(
+                                linear_job.job.scene, rows_from(work, linear_job.place.next_q), w, row,
+                                rows_from(scratch, place.next_adj_q),
+                            )  # fmt: skip
+                            copy_rows(row, nv, nv, w, scratch, place.next_adj_qd)
+                            impulses = rows_from(work, linear_job.place.impulses + r * ni)
+                            copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
+                            pull_back(
+                                linear_job.job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
+                                nowhere, scratch, nowhere,
+                            )  # fmt: skip
+                            tangent_cotangents(
+                                linear_job.job.scene, rows_from(scratch, place.q), rows_from(scratch, place.adj_q), w,
+                                row,
+                            )  # fmt: skip
+                            copy_rows(scratch, place.adj_qd, nv, w, row, nv)
+                            copy_rows(scratch, place.adj_impulses, ni, w, impulses, 0)
+                    is_last = False
+        total = real(0.0)
+        for r in range(2 * nv):
+            total += wp.abs(rows[r * columns + r, w])
+        if not wp.isfinite(total):
+            flags = flags | NOT_FINITE
+        status[0, w] = real(flags)
+        status[1, w] = real(-1)
+        status[2, w] = real(wp.where(flags & NOT_CONVERGED != 0, 1, 0))
+
+    return forward, forward

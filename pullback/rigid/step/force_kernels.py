@@ -1,0 +1,65 @@
+"""Forces without contact, and the way back from the accelerations they give (docs/derivations/contact_step.md)."""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
+from pullback.rigid.step.integrate_kernels import actuator_forces_vjp, add_actuator_forces
+from pullback.rigid.step.problem_kernels import Job
+from pullback.robot.rnea_kernels import inverse_dynamics_vjp
+from pullback.spatial.arrays import rows_from
+
+
+@wp.func
+def free_forces(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, force: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write poses, the factor L of the mass matrix, and the force L^-T (tau - h)."""
+    scene = job.scene
+    rows = job.parameters
+    equations_of_motion(
+        scene, q, qd, rows_from(parameters, rows.gravity), rows_from(parameters, rows.placements),
+        rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs), w,
+        rows_from(scratch, job.scratch.poses), force, L, rows_from(scratch, job.scratch.dynamics),
+    )  # fmt: skip
+    for v in range(scene.topology.nv):
+        force[v, w] = -force[v, w]
+    add_actuator_forces(scene, q, qd, u, rows_from(parameters, rows.actuators), w, force)
+    factorize(scene, w, L)
+    solve_transposed(scene, L, w, force)
+
+
+@wp.func
+def forces_vjp(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), acceleration: wp.array2d(dtype=Any),
+    u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, adj_force: wp.array2d(dtype=Any),
+    adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangent of forces back through actuators and inverse dynamics; `adj_force` is negated on the way."""
+    rows = job.parameters
+    actuator_forces_vjp(
+        job.scene, q, qd, u, rows_from(parameters, rows.actuators), adj_force, w, adj_q, adj_qd, adj_u,
+        rows_from(adj_parameters, rows.actuators),
+    )  # fmt: skip
+    for v in range(job.scene.topology.nv):
+        adj_force[v, w] = -adj_force[v, w]
+    inverse_dynamics_vjp(
+        job.scene.topology, q, qd, acceleration, nowhere, rows_from(parameters, rows.gravity),
+        rows_from(parameters, rows.placements), rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
+        adj_force, w, adj_q, adj_qd, nowhere, nowhere, rows_from(adj_parameters, rows.gravity),
+        rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
+        rows_from(adj_parameters, rows.dofs), rows_from(scratch, job.scratch.recursion),
+    )  # fmt: skip
+
+
+@wp.func
+def is_driven_finitely(job: Job, u: wp.array2d(dtype=Any), w: int):
+    """Tell whether all controls of a step are finite."""
+    total = u.dtype(0.0)
+    for k in range(job.scene.nu):
+        total += wp.abs(u[k, w])
+    return wp.isfinite(total)

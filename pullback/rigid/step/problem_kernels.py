@@ -1,0 +1,168 @@
+"""What kernels are told, and a step's contact problem as a whole and as a matrix (docs/derivations/contact_step.md)."""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.compile.layout import ParameterRows, ScratchRows
+from pullback.rigid.compile.scene import CONTACT_ROWS, PAIR, Scene
+from pullback.rigid.solvers.rows_kernels import write_products
+from pullback.rigid.step.constraint_kernels import (
+    BIAS,
+    BLOCK_ROWS,
+    FRICTION,
+    LOWER,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
+    UPPER,
+    ContactSettings,
+    add_rows,
+    add_scalar_row,
+    own_diagonal,
+    row_dots,
+    scalar_dot,
+)
+from pullback.spatial.arrays import load3, rows_from, store
+
+
+@wp.struct
+class Job:
+    """Everything that is the same for all worlds: the scene, how contact is resolved, and where things stand."""
+
+    scene: Scene
+    settings: ContactSettings
+    parameters: ParameterRows
+    scratch: ScratchRows
+    steps: int
+    substeps: int
+    stages: int  # of an explicit step without contact: 1 or 4; else 0
+    nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
+    skipped: int  # 1: the initial state is not among those returned
+    nkept: int
+    kept: wp.array(dtype=wp.int32)
+    nactions: int
+    actions: wp.array(dtype=wp.int32)
+
+
+@wp.func
+def rows_of(
+    job: Job,
+    nc: int,
+    ns: int,
+    x: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Write Y x for all rows."""
+    place = job.scratch
+    for c in range(nc):
+        store(
+            out, 3 * c, w, row_dots(job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), x, w)
+        )
+    for k in range(ns):
+        out[3 * nc + k, w] = scalar_dot(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar), x, w
+        )
+
+
+@wp.func
+def add_all_rows(
+    job: Job,
+    nc: int,
+    ns: int,
+    weights: wp.array2d(dtype=Any),
+    factor: Any,
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+    out: wp.array2d(dtype=Any),
+):
+    """Add factor Y^T weights to `out`."""
+    place = job.scratch
+    for c in range(nc):
+        add_rows(
+            job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y),
+            factor * load3(weights, 3 * c, w), w, out,
+        )  # fmt: skip
+    for k in range(ns):
+        add_scalar_row(
+            job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar),
+            factor * weights[3 * nc + k, w], w, out,
+        )  # fmt: skip
+
+
+MATRIX_ROWS = wp.constant(36)
+"""Sweeps over a matrix of 12 rows take half the time, those over one of 36, mostly zeros, as long as without it."""
+
+
+@wp.func
+def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float32)):
+    """Tell whether the problem is swept over as a matrix: not in float32."""
+    return False
+
+
+@wp.func
+def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
+    """Tell whether the problem is swept over as a matrix: a small one, where there is room for it."""
+    return job.settings.newton_steps > 0 and job.settings.compliant == 0 and 3 * nc + ns <= MATRIX_ROWS
+
+
+@wp.func
+def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the contact problem as a matrix: A, b, friction coefficients and bounds."""
+    scene = job.scene
+    place = job.scratch
+    nv = scene.topology.nv
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    scalars = rows_from(scratch, place.scalars)
+    Y = rows_from(scratch, place.Y)
+    Y_scalar = rows_from(scratch, place.Y_scalar)
+    s = rows_from(scratch, place.s)
+    A = rows_from(scratch, place.A)
+    b = rows_from(scratch, place.b)
+    mu = rows_from(scratch, place.mu)
+    lower = rows_from(scratch, place.lower)
+    upper = rows_from(scratch, place.upper)
+    columns = rows_from(scratch, place.columns)
+    m = 3 * nc + ns
+    zero = scratch.dtype(0.0)
+    cfm = scratch.dtype(job.settings.cfm)
+    for c in range(nc):
+        free = row_dots(scene, contacts, c, Y, s, w)
+        store(b, 3 * c, w, wp.vector(free[0] + blocks[c * BLOCK_ROWS + BIAS, w], free[1], free[2]))
+        mu[c, w] = blocks[c * BLOCK_ROWS + FRICTION, w]
+    for k in range(ns):
+        b[3 * nc + k, w] = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[k * SCALAR_ROWS + SCALAR_BIAS, w]
+        lower[k, w] = scalars[k * SCALAR_ROWS + LOWER, w]
+        upper[k, w] = scalars[k * SCALAR_ROWS + UPPER, w]
+    # A = Y Y^T: three columns of Y^T at once, then one by one
+    for c in range(nc):
+        for r in range(3 * nv):
+            columns[r, w] = zero
+        pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
+        for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+            v = scene.pair_dof[k]
+            store(columns, 3 * v, w, load3(Y, 3 * (c * nv + v), w))
+        for d in range(c, nc):
+            other = int(contacts[d * CONTACT_ROWS + PAIR, w])
+            write_products(
+                scene.pair_dof, scene.pair_dof_start[other], scene.pair_dof_start[other + 1], Y, 3 * d * nv, columns, m,
+                w, A, 3 * d, 3 * c,
+            )  # fmt: skip
+    for k in range(ns):
+        j = 3 * nc + k
+        for v in range(nv):
+            columns[v, w] = zero
+        add_scalar_row(scene, scalars, k, Y_scalar, scratch.dtype(1.0), w, columns)
+        for c in range(nc):
+            dots = row_dots(scene, contacts, c, Y, columns, w)
+            store(A, j * m + 3 * c, w, dots)
+            for r in range(3):
+                A[(3 * c + r) * m + j, w] = dots[r]
+        for l in range(k, ns):
+            value = scalar_dot(scene, scalars, l, Y_scalar, columns, w)
+            A[(3 * nc + l) * m + j, w] = value
+            A[j * m + 3 * nc + l, w] = value
+    for j in range(m):
+        A[j * m + j, w] = own_diagonal(A[j * m + j, w] + cfm)

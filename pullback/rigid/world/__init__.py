@@ -1,0 +1,1 @@
+"""What stands in a world, as a user describes it."""

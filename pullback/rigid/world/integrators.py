@@ -1,0 +1,64 @@
+"""How a world steps in time, and what may be left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pullback.core.errors import PullbackError
+
+if TYPE_CHECKING:
+    from pullback.rigid.compile.compile import SceneArrays
+
+Integrator = Literal["semi_implicit", "explicit", "rk4"]
+Part = Literal["contacts", "limits", "friction"]
+Damping = Literal["explicit", "implicit"]
+
+STAGES: dict[Integrator, int] = {"semi_implicit": 0, "explicit": 1, "rk4": 4}
+"""Evaluations of the acceleration in an explicit step; none in the step with contact, which is not of that kind."""
+
+
+def check_integration(integrator: Integrator, damping: Damping, without: Collection[Part]) -> None:
+    """Refuse choices that there are not, or that do not go together."""
+    for what, choice, kind in (("damping", damping, Damping), ("integrator", integrator, Integrator)):
+        if choice not in get_args(kind):
+            raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
+    is_list = isinstance(without, Collection) and not isinstance(without, str)
+    if not is_list or any(part not in get_args(Part) for part in without):
+        raise PullbackError(f"without is {without!r}; give a list of {_choices(get_args(Part))}")
+    if STAGES[integrator] and damping == "implicit":
+        raise PullbackError(
+            f"integrator={integrator!r} takes damping where its stages are, and cannot have damping='implicit'; leave "
+            f"one of them out"
+        )
+
+
+def _choices(names: Collection[str]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"
+
+
+def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
+    """Refuse a world in which something may touch, come to an end or stick, and name the first."""
+
+    def joint(dof: int) -> str:
+        return f"the joint of {arrays.body_names[arrays.dof_body[dof]]!r}"
+
+    if arrays.nloop:
+        raise PullbackError(
+            f"integrator={integrator!r} is for motion without constraints, and the world has {arrays.nloop} closed "
+            f"loops; leave integrator at 'semi_implicit'"
+        )
+    if arrays.npair:
+        a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
+        found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"
+    elif len(arrays.limit_dof):
+        found = f"{joint(arrays.limit_dof[0])} has an end; take the limits out of its description", "limits"
+    elif len(arrays.friction_dof):
+        found = f"{joint(arrays.friction_dof[0])} has dry friction; take that out of its description", "friction"
+    else:
+        return
+    raise PullbackError(
+        f"integrator={integrator!r} is for smooth motion, and {found[0]}, or leave all {found[1]} out: "
+        f"compile(..., without=[{found[1]!r}])"
+    )

@@ -1,0 +1,198 @@
+"""What stands in a world, one by one: where it was put, its shapes, what drives it, where it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from pullback.core.errors import PullbackError, unknown_name
+from pullback.description.compile import COORDINATES, Body
+from pullback.description.tree import Shape, ShapeType
+from pullback.rigid.collide.convex.hulls import Hull
+from pullback.rigid.world.actuators import Actuator, Torque, check_actuator
+from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_value
+from pullback.robot.model import RobotModel
+from pullback.sdf.program import Program
+from pullback.spatial.rotations_torch import rotate
+
+ORIGIN = (0.0, 0.0, 0.0)
+UPRIGHT = (0.0, 0.0, 0.0, 1.0)
+
+Actuators = Actuator | Mapping[str, Actuator] | None
+Missing = Literal["error", "ignore"]
+ShapeKind = ShapeType | Literal["field"]
+
+
+@dataclass(eq=False)
+class CollisionShape:
+    """A shape on a link, or on the world where `body` is -1; None leaves friction or restitution to the other shape."""
+
+    name: str
+    kind: ShapeKind
+    link: int
+    body: int
+    size: Value
+    position: Value
+    rotation: np.ndarray
+    orientation: Value | None = None
+    """Takes the place of `rotation` where it is given."""
+    friction: Value | None = None
+    restitution: Value | None = None
+    source: Path | Hull | Program | None = None
+    """The file or the hull of a mesh, the program of a field."""
+    scale: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """What the file's coordinates are multiplied by, before `size`."""
+
+
+@dataclass(eq=False)
+class Placed:
+    """A robot, a free body, or a static shape (`robot` None), where it was put and what it may touch."""
+
+    name: str
+    robot: RobotModel | None
+    position: np.ndarray
+    orientation: np.ndarray
+    shapes: list[CollisionShape]
+    group: int
+    mask: int
+    self_collision: bool = False
+    actuators: dict[str, Actuator] = field(default_factory=dict)
+    q: Mapping[str, Given] | Tensor | None = None
+
+    @property
+    def bodies(self) -> list[Body]:
+        """The bodies that move."""
+        return [] if self.robot is None else self.robot.model.bodies
+
+    @property
+    def rotation(self) -> np.ndarray:
+        """The rotation matrix of the orientation."""
+        return rotation_matrix(self.orientation)
+
+
+def one_dof(body: Body) -> bool:
+    """Tell whether a body moves by one coordinate."""
+    return COORDINATES[body.kind][1] == 1
+
+
+def has_dry_friction(item: Placed, body: Body) -> bool:
+    """Tell whether a joint has dry friction, in the description or given by a module."""
+    learned = () if item.robot is None else map(item.robot._split_key, item.robot.learned)
+    return body.joint.friction > 0.0 or (body.joint.child, "joint_friction") in learned
+
+
+def rotation_matrix(orientation: np.ndarray) -> np.ndarray:
+    """Return the rotation matrix (3, 3) of a quaternion xyzw of any length."""
+    quat = torch.from_numpy(orientation / np.linalg.norm(orientation))
+    # plain numbers, inside a functorch transform too
+    with torch._C._DisableFuncTorch():
+        return rotate(quat.expand(3, 4), torch.eye(3, dtype=torch.float64)).mT.contiguous().numpy()
+
+
+def place(
+    name: str,
+    robot: RobotModel | None,
+    position: Sequence[float] | None,
+    orientation: Sequence[float] | None,
+    group: int,
+    mask: int,
+) -> Placed:
+    """Return a thing in its place, without shapes."""
+    p = constant(f"position of {name!r}", ORIGIN if position is None else position, (3,))
+    what = f"orientation of {name!r}"
+    quat = constant(what, UPRIGHT if orientation is None else orientation, (4,))
+    check_quaternion(what, quat)
+    return Placed(name, robot, p, quat / np.linalg.norm(quat), [], int(group), int(mask))
+
+
+def constant(what: str, value: Given, shape: tuple[int, ...] = (), *, above: float | None = None) -> np.ndarray:
+    """Return a number that all worlds share and that no gradient is asked of."""
+    if isinstance(value, Tensor) and not value.requires_grad:
+        value = value.detach().cpu().numpy()
+    checked = check_value(what, value, shape, above=above)
+    if isinstance(checked, Tensor) or checked.ndim != len(shape):
+        raise PullbackError(
+            f"{what} is given for many worlds or requires a gradient; give plain numbers here, and the tensor by "
+            f"set_shape, as a link parameter of world.robots, or in the initial state"
+        )
+    return checked
+
+
+def shape_of_link(name: str, shape: Shape, robot: RobotModel, link: int) -> CollisionShape:
+    """Return a shape of the description as one that can touch others."""
+    size = np.asarray(shape.size, dtype=np.float64)
+    origin = shape.origin
+    result = CollisionShape(
+        name, shape.type, link, robot.model.link_body[link], size, origin.translation, origin.rotation
+    )
+    if shape.type == "mesh":
+        result.size, result.source, result.scale = np.ones(1), shape.mesh, tuple(shape.size)
+    if shape.friction is not None:
+        result.friction = check_value(f"friction of {name!r}", shape.friction, least=0.0)
+    return result
+
+
+def collision_shape(
+    name: str, shape: Shape | None, source: Hull | Program | None, link: int, body: int
+) -> CollisionShape:
+    """Return a primitive, the mesh with a hull, or a field (no shape) that stands where its link does."""
+    if shape is None:
+        # a tensor, so that how far the field reaches is computed anew whenever it changes
+        return CollisionShape(name, "field", link, body, torch.zeros(0), np.zeros(3), np.eye(3), source=source)
+    size = np.asarray(shape.size, dtype=np.float64)
+    return CollisionShape(name, shape.type, link, body, size, np.zeros(3), np.eye(3), source=source)
+
+
+def set_surface(shapes: Sequence[CollisionShape], friction: Given | None, restitution: Given | None, name: str) -> None:
+    """Give shapes a friction coefficient, a restitution, both or neither."""
+    mu = None if friction is None else check_value(f"friction of {name!r}", friction, least=0.0)
+    bounce = None if restitution is None else check_value(f"restitution of {name!r}", restitution, least=0.0, most=1.0)
+    for shape in shapes:
+        shape.friction = shape.friction if mu is None else mu
+        shape.restitution = shape.restitution if bounce is None else bounce
+
+
+def joint_actuators(name: str, robot: RobotModel, given: Actuators) -> dict[str, Actuator]:
+    """Return what drives each joint, in the order of the joints."""
+    joints = [body.joint for body in robot.model.bodies if one_dof(body)]
+    if given is None:
+        geared: dict[str, Actuator] = {j.name: Torque(j.gear) for j in joints if j.gear is not None}
+        return geared or dict.fromkeys([joint.name for joint in joints], Torque())
+    if not isinstance(given, Mapping):
+        actuator = check_actuator(f"the actuator of {name!r}", given)
+        return dict.fromkeys([joint.name for joint in joints], actuator)
+    names = [joint.name for joint in joints]
+    for joint, actuator in given.items():
+        if joint in robot.model.v_start and joint not in names:
+            raise PullbackError(f"joint {joint!r} of {name!r} has several degrees of freedom and cannot be driven")
+        if joint not in names:
+            raise unknown_name("joint", joint, names, name)
+        check_actuator(f"the actuator of {joint!r}", actuator)
+    return {joint: given[joint] for joint in names if joint in given}
+
+
+def item_q(item: Placed) -> Tensor:
+    """Return the initial coordinates (nq,) of one robot or free body in float64; none for a static shape."""
+    if item.robot is None:
+        return torch.zeros(0, dtype=torch.float64)
+    model = item.robot.model
+    if isinstance(item.q, Tensor):
+        if item.q.shape != (model.nq,):
+            raise PullbackError(f"q of {item.name!r} has shape {tuple(item.q.shape)}; expected ({model.nq},)")
+        return item.q.to(device="cpu", dtype=torch.float64)
+    q = item.robot.neutral().to(device="cpu", dtype=torch.float64)
+    if model.base == "floating":
+        q[:7] = torch.from_numpy(np.concatenate([item.position, item.orientation]))
+    for joint, value in (item.q or {}).items():
+        if joint not in model.q_start:
+            raise unknown_name("joint", joint, model.q_start, item.name)
+        count = next(COORDINATES[body.kind][0] for body in model.bodies if body.joint.name == joint)
+        numbers = check_value(f"q of {joint!r}", value, () if count == 1 else (count,))
+        start = model.q_start[joint]
+        q[start : start + count] = torch.as_tensor(numbers).reshape(-1).to(q)
+    return q
