@@ -37,7 +37,7 @@ from checks.fuzz_geometry import Poses, link_poses
 from checks.fuzz_loops import numbers, take_out_loops
 from checks.random_worlds import RandomWorld, matrix
 from pullback.description.compile import COORDINATES
-from pullback.rigid.programs import LIMIT_MARGIN
+from pullback.rigid.solvers.solver import LIMIT_MARGIN
 from pullback.rigid.state import CONTACT_OVERFLOW, NOT_CONVERGED
 from pullback.rigid.world.items import Placed
 

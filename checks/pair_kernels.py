@@ -6,9 +6,10 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide.collide_kernels import AllShapes
+from pullback.rigid.collide.all_shapes_kernels import any_contact_vjp
+from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.compile.scene import GAP, NORMAL, POINT, Scene
-from pullback.rigid.step.all_shapes_kernels import any_contact_vjp, collide_all
+from pullback.rigid.step.variants import shape_functions, variant
 from pullback.spatial.arrays import load3
 
 
@@ -16,6 +17,7 @@ from pullback.spatial.arrays import load3
 def kernels() -> tuple[Any, Any]:
     """Return the kernels that find contacts and pull cotangents back."""
     array = wp.array2d(dtype=wp.float64)
+    collide_all = variant(collide, "all", shape_functions("all"))
 
     @wp.kernel(module=kernel_module("pairs", wp.float64))
     def find(
@@ -23,7 +25,7 @@ def kernels() -> tuple[Any, Any]:
         counts: wp.array(dtype=wp.int32),
     ):  # fmt: skip
         w = wp.tid()
-        counts[w] = collide_all(AllShapes(0), scene, poses, shapes, margin, w, contacts, candidates, work)
+        counts[w] = collide_all(scene, poses, shapes, margin, w, contacts, candidates, work)
 
     @wp.kernel(module=kernel_module("pairs_vjp", wp.float64))
     def vjp(

@@ -21,9 +21,11 @@ with collector.paused():
     )
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
+    from pullback.rigid.solvers.compliant import Compliant
+    from pullback.rigid.solvers.exact import Exact
+    from pullback.rigid.solvers.pgs import PGS
     from pullback.rigid.state import Contact, State, Trajectory
     from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
-    from pullback.rigid.world.contact import PGS, Compliant, Exact
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf

@@ -9,12 +9,12 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide.collide_kernels import SUFFIX, AnyShapes
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.rollout_kernels import copy_state, keep_state, step_and_retrace
+from pullback.rigid.rollout_kernels import copy_state, keep_state
 from pullback.rigid.step.integrate_kernels import integrate, quaternion_product
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
+from pullback.rigid.step.variants import Step
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import load3, load4, rows_from, store
 from pullback.spatial.vectors import rotation_from_quaternion
@@ -88,13 +88,14 @@ def move_by_defect(job: Job, defect: wp.array2d(dtype=Any), w: int, scratch: wp.
 
 
 @made_once
-def kernels(real: type, shapes: type = AnyShapes):
+def kernels(kind: Step):
     """Return the kernel of a rollout under feedback, twice; there is no vjp."""
+    real = kind.real
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, _ = step_and_retrace(shapes)
+    step = kind.step
 
-    @wp.kernel(module=kernel_module(f"feedback{SUFFIX[shapes]}", real, large=True))
+    @wp.kernel(module=kernel_module(f"feedback_{kind.name}", real, large=True))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a, gains: a, nominal_q: a, nominal_qd: a,
         lower: a, upper: a, defects: a, q_out: a, qd_out: a, impulses_out: a, applied: a, status: a,
@@ -122,7 +123,7 @@ def kernels(real: type, shapes: type = AnyShapes):
                 )  # fmt: skip
             for s in range(job.substeps):
                 if flags & NOT_FINITE == 0:
-                    raised = step_once(shapes(0), job, rows_from(applied, t * nu), parameters, w, scratch)
+                    raised = step(job, rows_from(applied, t * nu), parameters, w, scratch)
                     if raised & NOT_CONVERGED != 0:
                         unconverged += 1
                     if raised & ~NOT_CONVERGED != 0 and first < 0:

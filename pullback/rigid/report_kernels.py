@@ -3,11 +3,12 @@
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.step_kernels import contact_problem, resolve
+from pullback.rigid.step.resolve_kernels import resolve
+from pullback.rigid.step.step_kernels import contact_problem
+from pullback.rigid.step.variants import Step
 from pullback.spatial.arrays import load3, rows_from, store
 
 # rows of a contact in the report: pair, gap, point, normal, force on shape a in world axes
@@ -15,17 +16,15 @@ REPORT_ROWS = 11
 
 
 @made_once
-def kernels(real: type, shapes: type = AnyShapes):
+def kernels(kind: Step):
     """Return the kernel that reports contacts: how many there are, then REPORT_ROWS for each; there is no vjp."""
+    real = kind.real
     a = wp.array2d(dtype=real)
     rows = wp.constant(REPORT_ROWS)
-    problem, solve = contact_problem, resolve
-    if shapes is AllShapes:
-        from pullback.rigid.step.all_shapes_kernels import contact_problem_all, resolve_all
+    problem = kind.variant(contact_problem)
+    solve = kind.variant(resolve)
 
-        problem, solve = contact_problem_all, resolve_all
-
-    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real, large=True))
+    @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
@@ -35,7 +34,7 @@ def kernels(real: type, shapes: type = AnyShapes):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):
             scratch[place.qd + r, w] = qd[r, w]
-        found, ns = problem(shapes(0), job, controls, parameters, w, scratch)
+        found, ns = problem(job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         solve(job, nc, ns, False, w, scratch)
         contacts = rows_from(scratch, place.contacts)

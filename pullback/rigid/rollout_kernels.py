@@ -9,10 +9,9 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide.collide_kernels import SUFFIX, AllShapes, AnyShapes, NoShapes
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE, contact_problem, move, resolve, step
-from pullback.rigid.step.step_vjp_kernels import step_vjp
+from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
+from pullback.rigid.step.variants import Step
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
 from pullback.spatial.arrays import rows_from
 
@@ -98,45 +97,16 @@ def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
     return found
 
 
-@wp.func
-def retrace(
-    shapes_are: Any, job: Job, pulls_back: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
-    found, ns = contact_problem(shapes_are, job, u, parameters, w, scratch)
-    nc = wp.min(found, job.scene.max_contacts)
-    sweeps = resolve(job, nc, ns, pulls_back, w, scratch)
-    if pulls_back:
-        step_vjp(
-            job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere,
-        )  # fmt: skip
-    else:
-        move(job, nc, ns, w, scratch)
-
-
-def step_and_retrace(shapes: type) -> tuple[Any, Any]:
-    """Return how to do a step and how to retrace it; what few worlds need is read when it is needed: 0.3 s."""
-    if shapes is NoShapes:
-        from pullback.rigid.step.runge_kutta_kernels import smooth_retrace, smooth_step
-
-        return smooth_step, smooth_retrace
-    if shapes is AllShapes:
-        from pullback.rigid.step.all_shapes_kernels import retrace_all, step_all
-
-        return step_all, retrace_all
-    return step, retrace
-
-
 @made_once
-def kernels(real: type, shapes: type = AnyShapes):
-    """Return the forward and vjp kernels of a rollout for one floating-point type, and for worlds of some shapes."""
+def kernels(kind: Step):
+    """Return the forward and vjp kernels of a rollout of one kind of step."""
+    real = kind.real
     a = wp.array2d(dtype=real)
     nan = wp.constant(real(float("nan")))
-    step_once, retrace_once = step_and_retrace(shapes)
+    step = kind.step
+    retrace = kind.retrace
 
-    @wp.kernel(module=kernel_module(f"rollout{SUFFIX[shapes]}", real, large=True))
+    @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
     def forward(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,
@@ -152,9 +122,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         kept = int(1)
         for t in range(job.steps):
             if flags & NOT_FINITE == 0:
-                raised = step_once(
-                    shapes(0), job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch
-                )
+                raised = step(job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch)
                 if raised & NOT_CONVERGED != 0:
                     unconverged += 1
                 if raised & ~NOT_CONVERGED != 0 and first < 0:
@@ -172,7 +140,7 @@ def kernels(real: type, shapes: type = AnyShapes):
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
 
-    @wp.kernel(module=kernel_module(f"rollout_vjp{SUFFIX[shapes]}", real, large=True))
+    @wp.kernel(module=kernel_module(f"rollout_vjp_{kind.name}", real, large=True))
     def vjp(
         job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         q_out: a, qd_out: a, impulses_out: a, status: a,
@@ -214,8 +182,8 @@ def kernels(real: type, shapes: type = AnyShapes):
                     # nothing is asked of a world that the loss leaves out, whose states may be NaN
                     asked = any_row(scratch, place.next_adj_q, nq + nv + ni, w)
                 if asked == 1:
-                    retrace_once(
-                        shapes(0), job, op != _ADVANCE, rows_from(controls, control), parameters, w,
+                    retrace(
+                        job, op != _ADVANCE, rows_from(controls, control), parameters, w,
                         rows_from(adj_controls, control), adj_parameters, scratch, nowhere,
                     )  # fmt: skip
                     if op != _ADVANCE:

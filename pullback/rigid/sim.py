@@ -20,9 +20,9 @@ from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.manifold import Manifold
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.report_kernels import REPORT_ROWS
+from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.contact import Compliant
 from pullback.rigid.world.integrators import STAGES, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from

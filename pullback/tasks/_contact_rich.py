@@ -20,8 +20,9 @@ from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
 from pullback.rigid.sim import Sim
+from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State, Trajectory
-from pullback.rigid.world.contact import PGS, Compliant
 from pullback.rigid.world.world import World
 from pullback.tasks._device import find_device
 from pullback.tasks._knots import even_knots

@@ -22,7 +22,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree
 from pullback.rigid.sim import Sim
-from pullback.rigid.world.contact import Compliant
+from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.world.world import World
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load

@@ -30,8 +30,9 @@ from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
 from pullback.description.tree import Link, Tree
 from pullback.rigid.sim import Sim
+from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import Trajectory
-from pullback.rigid.world.contact import PGS, Compliant
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks import _duel

@@ -24,9 +24,10 @@ from pullback.description.assets.rows import box, capsule, joint, link
 from pullback.description.assets.rows import pose as frame
 from pullback.description.tree import Limits, Tree
 from pullback.rigid.sim import Sim
+from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
-from pullback.rigid.world.contact import PGS, Compliant
 from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load

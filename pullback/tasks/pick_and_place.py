@@ -23,9 +23,9 @@ from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
 from pullback.description.load import read
 from pullback.rigid.sim import Sim
+from pullback.rigid.solvers.exact import Exact
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import PositionServo
-from pullback.rigid.world.contact import Exact
 from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load

@@ -19,9 +19,10 @@ import torch
 
 from pullback.control import ControlCost, Problem, Residual
 from pullback.rigid.sim import Sim
+from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import VelocityServo
-from pullback.rigid.world.contact import PGS, Compliant
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks import _contact_rich as shared

@@ -6,7 +6,7 @@ import numpy as np
 import warp as wp
 
 from pullback.core.launch import kernel_module
-from pullback.rigid.collide.collide_kernels import AnyShapes, collide, contact_vjp
+from pullback.rigid.collide.collide_kernels import collide, contact_vjp
 from pullback.rigid.collide.geometry_kernels import add_candidate, add_contact
 from pullback.rigid.compile.scene import (
     CANDIDATE_ROWS,
@@ -78,7 +78,7 @@ def kernels(real):
         scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, counts: wp.array(dtype=wp.int32)
     ):
         w = wp.tid()
-        counts[w] = collide(AnyShapes(0), scene, poses, shapes, margin, w, contacts, candidates, candidates)
+        counts[w] = collide(scene, poses, shapes, margin, w, contacts, candidates, candidates)
 
     @wp.kernel(module=kernel_module("test_collide", real))
     def place(scene: Scene, poses: a, shapes: a, selected: a, contacts: a, candidates: a):

@@ -11,8 +11,8 @@ import warp as wp
 
 from pullback.core.errors import PullbackError
 from pullback.core.launch import kernel_module
-from pullback.rigid.solvers.compliant import stable_time_step
-from pullback.rigid.solvers.compliant_kernels import Compliance, compliant_impulse, compliant_vjp
+from pullback.rigid.solvers.compliant_time_step import stable_time_step
+from pullback.rigid.solvers.force_law_kernels import Compliance, compliant_impulse, compliant_vjp
 
 Array = np.ndarray
 wp.init()

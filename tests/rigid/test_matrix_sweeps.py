@@ -9,8 +9,8 @@ import warp as wp
 
 import pullback as pb
 from pullback.core.launch import kernel_module
-from pullback.rigid.solvers.pgs_kernels import solve_matrix
-from pullback.rigid.step.problem_kernels import MATRIX_ROWS
+from pullback.rigid.solvers.pgs_kernels import MATRIX_ROWS
+from pullback.rigid.solvers.sweep_kernels import solve_matrix
 from tests.reference import contact_solver as reference
 from tests.reference.contact_solver import Problem
 from tests.rigid.test_solvers import WARP, both_frictions, launch, like, one, random_problems, solve

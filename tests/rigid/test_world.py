@@ -8,8 +8,8 @@ import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Shape, Tree
 from pullback.rigid.compile.compile import SHAPE_KIND, compile_world
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.world.actuators import PositionServo, Torque
-from pullback.rigid.world.contact import PGS
 from pullback.rigid.world.world import World
 from tests.rigid.worlds import F64, TOES, chain, load, parameters, toes_on_ground
 

@@ -1,7 +1,7 @@
 """Which shapes touch, and where: the contacts of all pairs, and their adjoint (docs/derivations/collision.md).
 
 Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). A new shape
-needs one row in `collide_pair` and one function that selects features. Hulls and fields: `all_shapes_kernels`.
+needs one row in `collide_pair` and one function that selects features. Hulls and fields: `all_shapes_kernels.py`.
 """
 
 from typing import Any
@@ -106,20 +106,10 @@ def collide_sphere(
     return add_candidate(encode(VERTEX, 0, 0, 0, 0), code_b, x, w, candidates, 0)
 
 
-# what a world's shapes are, told by the type of an argument, so that kernels hold no code for others
-AnyShapes = wp.int32  # spheres, capsules, boxes and planes
-RoundShapes = wp.int64  # spheres and planes only
-AllShapes = wp.int16  # cylinders, meshes and fields too, every solver: all_shapes_kernels.py
-NoShapes = wp.uint8  # nothing touches: explicit steps without contact
-
-SUFFIX = {AnyShapes: "", RoundShapes: "_round", AllShapes: "_all", NoShapes: "_smooth"}
-"""Of the names of modules whose kernels are for such shapes."""
-
-
 @wp.func
-def collide_pair(
-    shapes_are: RoundShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
-    w: int, candidates: wp.array2d(dtype=Any), pair: int,
+def collide_round_pair(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
     """Note the features of a sphere and a sphere or plane that may touch; return how many."""
     count = int(0)
@@ -131,9 +121,9 @@ def collide_pair(
 
 
 @wp.func
-def collide_pair(  # noqa: F811
-    shapes_are: AnyShapes, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any,
-    w: int, candidates: wp.array2d(dtype=Any), pair: int,
+def collide_pair(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
     """Note the features of one pair of shapes that may touch; return how many."""
     kind_a = scene.shape_kind[scene.pair_a[pair]]
@@ -154,14 +144,14 @@ def collide_pair(  # noqa: F811
 
 @wp.func
 def collide_one(
-    shapes_are: Any, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
     count: int,
 ):  # fmt: skip
     """Write the contacts of a pair of spheres, capsules, boxes or planes behind the first `count`; return the count."""
     total = int(count)
     if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
-        found = collide_pair(shapes_are, scene, poses, shapes, margin, w, candidates, pair)
+        found = collide_pair(scene, poses, shapes, margin, w, candidates, pair)
         for k in range(found):
             total = add_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, total)
     return total
@@ -169,7 +159,6 @@ def collide_one(
 
 @wp.func
 def collide(
-    shapes_are: Any,
     scene: Scene,
     poses: wp.array2d(dtype=Any),
     shapes: wp.array2d(dtype=Any),
@@ -185,7 +174,7 @@ def collide(
     """
     count = int(0)
     for pair in range(scene.npair):
-        count = collide_one(shapes_are, scene, poses, shapes, margin, w, contacts, candidates, work, pair, count)
+        count = collide_one(scene, poses, shapes, margin, w, contacts, candidates, work, pair, count)
     return count
 
 

@@ -11,14 +11,14 @@ from pullback.rigid.compile.scene import (
     CANDIDATE_ROWS,
     CONTACT_ROWS,
     LOOP_ROWS,
+    MATERIAL_ROWS,
     MAX_CANDIDATES,
     PAIR_ROWS,
     POSE_ROWS,
     SHAPE_ROWS,
 )
-from pullback.rigid.solvers.implicit_kernels import implicit_rows
 from pullback.rigid.solvers.kink_kernels import side_rows
-from pullback.rigid.solvers.unrolled_kernels import unrolled_rows
+from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, SCALAR_ROWS
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS
 from pullback.robot.crba_kernels import VJP_ROWS as PRODUCT_ROWS
@@ -126,7 +126,7 @@ def parameter_rows(
         "pairs": int(PAIR_ROWS) * npair,
         "limits": 2 * nv,
         "loops": int(LOOP_ROWS) * nloop,
-        "material": 2,
+        "material": int(MATERIAL_ROWS),
     }
     rows = ParameterRows()
     _place(rows, sizes)
@@ -142,11 +142,8 @@ def scratch_rows(
     contacts: int,
     scalars: int,
     loops: int,
-    sweeps: int,
-    newton: bool,
-    exact: bool,
-    kinks: bool,
-    compliant: bool,
+    solver: Solver,
+    double: bool,
     hulls: bool,
     slots: int,
     stages: int,
@@ -175,7 +172,7 @@ def scratch_rows(
         "lam": m,
         "warm": 1,
         "stages": (stages + 1) * (nq + 2 * nv) if stages else 0,
-        "material": 2 if compliant else 0,
+        "material": int(MATERIAL_ROWS),
     }
     problem = {
         "A": m * m,
@@ -185,12 +182,12 @@ def scratch_rows(
         "upper": scalars,
         "alpha": m,
         "kept_lam": m,
-        "solver": max(implicit_rows(m), unrolled_rows(m, sweeps), _exact_rows(m) if exact else 0),
+        "solver": solver.load_kernels().work_rows(m, solver.iterations),
         "nu": nv,
         "columns": 3 * nv,
     }
     # a step that may sweep over the problem as a matrix, or end in Newton's, needs that
-    forward = sum((sizes | problem).values()) if newton else sum(sizes.values())
+    forward = sum((sizes | problem).values()) if solver.finishing_steps(double=double) else sum(sizes.values())
     sizes |= problem
     sizes |= {
         "adj_q": nq,
@@ -209,7 +206,7 @@ def scratch_rows(
         "adj_A": m * m,
         "adj_lam": m,
         "multiplier": m,
-        "sides": side_rows(m) if kinks else 0,
+        "sides": side_rows(m) if solver.kinks == "downhill" else 0,
         "adj_mu": contacts,
         "adj_lower": scalars,
         "adj_upper": scalars,
@@ -234,16 +231,10 @@ def _place(rows: object, sizes: dict[str, int]) -> int:
     return total
 
 
-# what few worlds need is read when one does: Warp takes 0.2 s
+# imported lazily: 0.2 s
 
 
 def _hull_rows() -> int:
     from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS
 
     return int(CONVEX_ROWS)
-
-
-def _exact_rows(m: int) -> int:
-    from pullback.rigid.solvers.exact_kernels import exact_rows
-
-    return exact_rows(m)

@@ -14,9 +14,9 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
+from pullback.rigid.compile.scene import MATERIAL_ROWS
 from pullback.rigid.compile.shape_rows import EXTENTS, ShapeRows
 from pullback.rigid.world.actuators import Actuator
-from pullback.rigid.world.contact import Compliant
 from pullback.rigid.world.items import Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import loop_rows
 from pullback.rigid.world.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
@@ -274,11 +274,11 @@ class WorldParameters:
     # -- contact -------------------------------------------------------------------------------------------------
 
     def _material(self) -> list[Value]:
-        """Return stiffness and damping of compliant contact; contact that is rigid has none."""
-        contact = self.world.contact
-        if not isinstance(contact, Compliant):
-            return [np.zeros(()), np.zeros(())]
-        return [check_value("stiffness", contact.stiffness), check_value("damping", contact.damping)]
+        """Return the numbers of the contact's force law that gradients reach; rigid contact has none."""
+        numbers = self.world.contact.material()
+        values: list[Value] = [check_value(name, value) for name, value in numbers.items()]
+        unused: list[Value] = [np.zeros(())] * (int(MATERIAL_ROWS) - len(values))
+        return values + unused
 
     def _make_material(self) -> Tensor:
         return _join([batched(value, (1,), self.like) for value in self._material()], self.like)

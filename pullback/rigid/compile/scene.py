@@ -37,6 +37,7 @@ SHAPE_POSITION = wp.constant(13)
 PAIR_ROWS = wp.constant(2)
 LOOP_ROWS = wp.constant(24)
 ACTUATOR_ROWS = wp.constant(4)
+MATERIAL_ROWS = wp.constant(2)  # of a force law of contacts
 
 # rows of a contact: the pair it belongs to, the features that touch, and their geometry in the world
 PAIR = wp.constant(0)

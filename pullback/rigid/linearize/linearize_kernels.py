@@ -11,17 +11,18 @@ from typing import Any
 import warp as wp
 
 from pullback.core.launch import kernel_module, made_once
-from pullback.rigid.collide.collide_kernels import SUFFIX, AllShapes, AnyShapes
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.linearize.dynamics_kernels import LinearJob
 from pullback.rigid.linearize.rows_kernels import copy_run, fill
 from pullback.rigid.linearize.solve_kernels import velocity_jacobian
 from pullback.rigid.rollout_kernels import copy_rows, copy_state
+from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.integrate_kernels import add_axes_rate, half_sinc, integrate, quaternion_product, turn_of
 from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
     NOT_FINITE,
@@ -29,9 +30,9 @@ from pullback.rigid.step.step_kernels import (
     contact_problem,
     impact_shift,
     move,
-    resolve,
 )
 from pullback.rigid.step.step_vjp_kernels import step_vjp
+from pullback.rigid.step.variants import Step
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_motion
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
@@ -158,7 +159,7 @@ def write_jacobian(
 @wp.func
 def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed."""
-    smooth = job.settings.unrolled == 0 and sweeps >= 0 and job.scene.nloop == 0 and job.settings.compliant == 0
+    smooth = has_held_rows(job, sweeps) and job.scene.nloop == 0
     for c in range(nc):
         if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
             smooth = False
@@ -232,17 +233,17 @@ def start_rows(linear_job: LinearJob, w: int, rows: wp.array2d(dtype=Any), work:
 
 
 @made_once
-def kernels(real: type, shapes: type = AnyShapes):
+def kernels(kind: Step):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
+    real = kind.real
     a = wp.array2d(dtype=real)
-    problem, solve, change_velocity, pull_back = contact_problem, resolve, velocity_jacobian, step_vjp
-    if shapes is AllShapes:
-        from pullback.rigid.step import all_shapes_kernels as every
+    problem = kind.variant(contact_problem)
+    solve = kind.variant(resolve)
+    change_velocity = kind.variant(velocity_jacobian)
+    pull_back = kind.variant(step_vjp)
+    can_be_a_matrix = kind.variant(is_smooth)
 
-        problem, solve, pull_back = every.contact_problem_all, every.resolve_all, every.step_vjp_all
-        change_velocity = every.velocity_jacobian_all()
-
-    @wp.kernel(module=kernel_module(f"linearize{SUFFIX[shapes]}", real, large=True))
+    @wp.kernel(module=kernel_module(f"linearize_{kind.name}", real, large=True))
     def forward(
         linear_job: LinearJob, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
         rows: a, status: a, scratch: a, work: a, nowhere: a,
@@ -270,7 +271,7 @@ def kernels(real: type, shapes: type = AnyShapes):
             elif op == _SAVE:
                 copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
             else:
-                found, ns = problem(shapes(0), linear_job.job, controls, parameters, w, scratch)
+                found, ns = problem(linear_job.job, controls, parameters, w, scratch)
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW
@@ -283,7 +284,7 @@ def kernels(real: type, shapes: type = AnyShapes):
                 else:
                     write_velocities(linear_job.job, nc, w, scratch, next_v)
                     # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
-                    if is_smooth(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
+                    if can_be_a_matrix(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
                         change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
                         write_jacobian(
                             linear_job.job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,

@@ -1,63 +1,90 @@
-"""How long a step compliant contact allows, or wants (docs/derivations/compliant_contact.md)."""
+"""Contact by springs with damping."""
 
-import math
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from pullback.core.errors import PullbackError
+from pullback.rigid.solvers.compliant_time_step import followed_time_step
+from pullback.rigid.solvers.pgs import NEWTON_STEPS
+from pullback.rigid.solvers.solver import Solver, check_iterations
+from pullback.rigid.world.values import Given, Tensor, check_value
 
 
-def stable_time_step(
-    *,
-    stiffness: float,
-    inverse_mass: float,
-    depth: float,
-    damping: float = 0.0,
-    power: float = 1.0,
-    friction: float = 0.0,
-    speed: float = math.inf,
-    inverse_mass_tangent: float | None = None,
-) -> float:
-    """Return the longest stable time step [s] of an explicit compliant contact that is pressed in by `depth`.
+@dataclass(frozen=True, eq=False)
+class Compliant(Solver):
+    """Contact by springs with damping, and smoothed friction: impulses, and so gradients, without kinks.
 
-    The spring's limit 2 (sqrt(1 + zeta^2) - zeta) / omega or the friction's 2 / rate, the shorter: eqs. (9) and (10).
-
-    Args:
-        stiffness: k of the force k depth^power [N / m^power].
-        inverse_mass: what a unit impulse along the normal changes the contact's velocity by [1/kg], the diagonal of
-            J M^-1 J^T; for n contacts that share a load, n times as much.
-        depth: the deepest penetration that is expected [m].
-        damping: d of the factor 1 - d u_n [s/m].
-        friction: coefficient of friction.
-        speed: velocity at which friction is smoothed [m/s].
-        inverse_mass_tangent: as inverse_mass, for the tangents; the same if not given.
+    All forces are those at the end of the step, so that no stiffness makes it unstable. Joint limits and dry friction
+    of joints stay rigid, as `PGS` has them. Restitution has no part in it: bounces follow from stiffness and damping.
     """
-    for name, value in (("stiffness", stiffness), ("inverse_mass", inverse_mass), ("depth", depth), ("speed", speed)):
-        if not value > 0.0:
-            raise PullbackError(f"{name} is {value}; a stable time step needs a positive {name}")
-    if power < 1.0:
-        raise PullbackError(f"power is {power}; give at least 1, where the spring has a finite stiffness at its onset")
-    force = stiffness * depth**power
-    omega = math.sqrt(inverse_mass * power * force / depth)
-    zeta = 0.5 * inverse_mass * damping * force / omega
-    spring = 2.0 * (math.sqrt(1.0 + zeta * zeta) - zeta) / omega
-    rate = friction * force * (inverse_mass if inverse_mass_tangent is None else inverse_mass_tangent) / speed
-    return min(spring, 2.0 / rate) if rate > 0.0 else spring
 
+    kernels: ClassVar[str] = "pullback.rigid.solvers.compliant_kernels"
 
-def contact_frequency(*, stiffness: float, mass: float, power: float = 1.0, speed: float = 1.0) -> float:
-    """Return omega [rad/s] of a body on the spring k depth^power, at the depth that an impact at a speed reaches."""
-    for name, value in (("stiffness", stiffness), ("mass", mass), ("speed", speed)):
-        if not value > 0.0:
-            raise PullbackError(f"{name} is {value}; a time step needs a positive {name}")
-    # energy: m speed^2 / 2 = k depth^(p + 1) / (p + 1)
-    depth = (0.5 * (power + 1.0) * mass * speed * speed / stiffness) ** (1.0 / (power + 1.0))
-    return math.sqrt(power * stiffness * depth ** (power - 1.0) / mass)
+    stiffness: Given = 1e5
+    """k of the normal force k depth^power [N / m^power], or one for each world."""
+    damping: Given = 2.0
+    """d of the factor 1 - d u on the spring's force [s/m], u the speed of opening; restitution is about 1 - 2/3 d |u|
+    as long as d |u| is small."""
+    power: float = 1.0
+    """Of the depth; 1.5 is Hertz's law."""
+    onset: float = 1e-4
+    """The gap [m] at which force sets in, with slope zero; from a depth of this size on it is that of the spring."""
+    slip_speed: float = 1e-3
+    """The speed [m/s] well above which friction is Coulomb's; below, it is viscous, and bodies creep."""
+    iterations: int = 20
+    """Sweeps over all contacts, at most; Newton's steps follow where they do not converge."""
+    tolerance: float | None = None
+    """As for `PGS`, and above 0."""
+    margin: float = 0.01
+    """Shapes closer than this [m] are looked at; give more than the way of a step, or fast bodies are met too late."""
 
+    friction: ClassVar[Literal["cone"]] = "cone"
+    gradient: ClassVar[Literal["implicit"]] = "implicit"
+    warm_start: ClassVar[bool] = False
+    kinks: ClassVar[Literal["computed"]] = "computed"
+    kink_width: ClassVar[None] = None
+    erp: ClassVar[float] = 0.1
+    loop_erp: ClassVar[float] = 0.5
+    cfm: ClassVar[float] = 1e-6
+    restitution_threshold: ClassVar[float] = 0.01
 
-def followed_time_step(
-    *, stiffness: float, mass: float, power: float = 1.0, speed: float = 1.0, kept: float = 0.9
-) -> float:
-    """Return the step [s] of the implicit variant that keeps the share `kept` of a rebound's speed: eq. (17)."""
-    if not 0.0 < kept < 1.0:
-        raise PullbackError(f"kept is {kept}; give the share of a rebound that the step keeps, between 0 and 1")
-    omega = contact_frequency(stiffness=stiffness, mass=mass, power=power, speed=speed)
-    return -2.0 * math.log(kept) / (math.pi * omega)
+    def __post_init__(self) -> None:
+        check_iterations(self.iterations)
+        for name in ("stiffness", "onset", "slip_speed"):
+            check_value(name, getattr(self, name), above=0.0)
+        check_value("damping", self.damping, least=0.0)
+        check_value("power", self.power, least=1.0)
+        if self.tolerance is not None:
+            check_value("tolerance", self.tolerance, above=0.0)
+        if not self.margin > self.onset:
+            raise PullbackError(f"margin is {self.margin:g} m; give more than the onset, {self.onset:g} m")
+
+    def time_step(self, mass: float, *, speed: float = 1.0, kept: float = 0.9) -> float:
+        """Return the time step [s] that keeps the share `kept` of the speed at which a body bounces off.
+
+        Longer steps are as stable, but take more of a bounce than damping does. `mass` [kg] is that of the body, or
+        1 / (1 / m1 + 1 / m2) of two; `speed` [m/s] that of the impact, which matters if power is not 1.
+        """
+        return followed_time_step(stiffness=self.stiffest(), power=self.power, mass=mass, speed=speed, kept=kept)
+
+    def stiffest(self) -> float:
+        """Return the largest stiffness of all worlds."""
+        value = check_value("stiffness", self.stiffness)
+        return float((value.detach() if isinstance(value, Tensor) else value).max())
+
+    def finishing_steps(self, *, double: bool) -> int:
+        """Return the number of Newton's steps that follow sweeps that were used up."""
+        return NEWTON_STEPS
+
+    def material(self) -> dict[str, Any]:
+        """Return stiffness and damping, in the order that kernels read them."""
+        return {"stiffness": self.stiffness, "damping": self.damping}
+
+    def write_settings(self, settings: Any, *, dt: float, double: bool) -> None:
+        """Write what kernels are told, the force law as well."""
+        super().write_settings(settings, dt=dt, double=double)
+        law = settings.compliance
+        law.dt = law.ahead = dt
+        law.onset, law.power, law.speed = self.onset, self.power, self.slip_speed

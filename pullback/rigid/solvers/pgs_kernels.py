@@ -1,172 +1,179 @@
-"""Projected Gauss-Seidel on the contact problem (docs/derivations/contact_solver.md).
+"""Projected Gauss-Seidel, finished by Newton's steps, and its adjoint (docs/derivations/contact_solver.md).
 
-Without its matrix: the unknown impulses lam move s = L v by Y^T lam, so a row's residual is Y·s + bias + cfm lam with
-the newest s. With it: a contact that moves changes all residuals by its rows of A.
+Every solver's kernels file provides what a step asks of a solver, under these names; other solvers' take their place in
+the step's variants (step/variants.py):
+
+    prepare_contacts   change the rows of the contacts before they are solved
+    needs_matrix       whether sweeps want the problem written as a matrix
+    sweep              sweep until impulses hardly change
+    polish             improve the impulses that sweeps left
+    gains_energy       whether impulses add energy, so that they must not be taken
+    is_unrolled        whether the sweeps are differentiated one by one, instead of the solution
+    has_held_rows      whether the solution is that of rows that hold, so that Jacobians may be taken as matrices
+    solver_vjp         the multipliers of the adjoint
 """
 
 from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import Scene
-from pullback.rigid.solvers.rows_kernels import add_multiple, add_three_rows, dot_rows
-from pullback.rigid.step.constraint_kernels import (
-    BIAS,
-    BLOCK_ROWS,
-    DIAGONAL,
-    FRICTION,
-    LOWER,
-    SCALAR_BIAS,
-    SCALAR_DIAGONAL,
-    SCALAR_ROWS,
-    UPPER,
-    ContactSettings,
-    add_rows,
-    add_scalar_row,
-    row_dots,
-    scalar_dot,
-)
-from pullback.spatial.arrays import load3, load6, store
+from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
+from pullback.rigid.solvers.newton_kernels import newton_step
+from pullback.rigid.solvers.sweep_kernels import solve, solve_matrix
+from pullback.rigid.solvers.unrolled_kernels import unrolled_rows, unrolled_vjp
+from pullback.rigid.step.impulse_kernels import apply_impulses, raised_by_impulses, started_warm, without_impulses
+from pullback.rigid.step.problem_kernels import Job, write_problem
+from pullback.rigid.step.warm_kernels import load_impulses
+from pullback.spatial.arrays import rows_from
 
-THIN = wp.constant(0.025)
-"""Determinant over squared trace of the tangents' block, below which one of them hardly moves."""
+MATRIX_ROWS = wp.constant(36)
+"""Sweeps over a matrix of 12 rows take half the time, those over one of 36, mostly zeros, as long as without it."""
 
 
 @wp.func
-def cone_step(a: Any, b: Any, c: Any):
-    """Return the step of two tangent rows whose block is [a b; b c]: eq. (4)."""
-    trace = a + c
-    share = a.dtype(2.0)
-    if a * c - b * b < a.dtype(THIN) * trace * trace:
-        share = a.dtype(1.5)
-    return share / trace
+def prepare_contacts(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Do nothing: contacts are rigid."""
 
 
 @wp.func
-def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
-    """Return the impulse of a contact after its turn: normal first, then the tangents within the new bound."""
-    zero = lam.dtype(0.0)
-    normal = wp.max(lam[0] - residual[0] / D[0], zero)
-    change = normal - lam[0]
-    r1 = residual[1] + D[1] * change
-    r2 = residual[2] + D[2] * change
-    bound = mu * normal
-    x1 = lam[1]
-    x2 = lam[2]
-    if cone:
-        step = cone_step(D[3], D[4], D[5])
-        x1 = x1 - step * r1
-        x2 = x2 - step * r2
-        length = wp.sqrt(x1 * x1 + x2 * x2)
-        if length > bound:
-            scale = bound / length
-            x1 = x1 * scale
-            x2 = x2 * scale
+def needs_matrix(job: Job, nc: int, ns: int):
+    """Tell whether the problem is swept over as a matrix: a small one, where there is room for it."""
+    return job.settings.newton_steps > 0 and 3 * nc + ns <= MATRIX_ROWS
+
+
+@wp.func
+def never_needs_matrix(job: Job, nc: int, ns: int):
+    """Tell that rows are swept over as they stand."""
+    return False
+
+
+@wp.func
+def sweep_rows(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the rows until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    place = job.scratch
+    sweeps, change = solve(
+        job.scene, job.settings, limit, nc, ns, rows_from(scratch, place.contacts),
+        rows_from(scratch, place.blocks), rows_from(scratch, place.Y), rows_from(scratch, place.scalars),
+        rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam), rows_from(scratch, place.s),
+    )  # fmt: skip
+    return sweeps, change
+
+
+@wp.func
+def sweep_matrix(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Do what `sweep_rows` does, for the problem as a matrix."""
+    place = job.scratch
+    sweeps, change = solve_matrix(
+        nc, ns, job.settings.cone, limit, scratch.dtype(job.settings.tolerance), rows_from(scratch, place.A),
+        rows_from(scratch, place.b), rows_from(scratch, place.mu), rows_from(scratch, place.lower),
+        rows_from(scratch, place.upper), w, rows_from(scratch, place.lam), rows_from(scratch, place.alpha),
+    )  # fmt: skip
+    apply_impulses(job, nc, ns, w, scratch)
+    return sweeps, change
+
+
+@wp.func
+def sweep(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
+    sweeps = int(0)
+    change = scratch.dtype(0.0)
+    if needs_matrix(job, nc, ns):
+        sweeps, change = sweep_matrix(job, limit, nc, ns, w, scratch)
     else:
-        x1 = wp.clamp(x1 - r1 / D[3], -bound, bound)
-        r2 = r2 + D[4] * (x1 - lam[1])
-        x2 = wp.clamp(x2 - r2 / D[5], -bound, bound)
-    return wp.vector(normal, x1, x2)
-
-
-@wp.func
-def solve(
-    # model
-    scene: Scene,
-    settings: ContactSettings,
-    # in
-    iterations: int,
-    ncontact: int,
-    nscalar: int,
-    contacts: wp.array2d(dtype=Any),
-    blocks: wp.array2d(dtype=Any),
-    Y: wp.array2d(dtype=Any),
-    scalars: wp.array2d(dtype=Any),
-    Y_scalar: wp.array2d(dtype=Any),
-    w: int,
-    # in and out: impulses, and s = L v that they move
-    lam: wp.array2d(dtype=Any),
-    s: wp.array2d(dtype=Any),
-):
-    """Sweep over the rows until they hardly change, or `iterations` times; return sweeps and the last one's change."""
-    zero = s.dtype(0.0)
-    cfm = s.dtype(settings.cfm)
-    tolerance = s.dtype(settings.tolerance)
-    sweeps = int(0)
-    sweeps_left = int(iterations)
-    change = zero
-    while sweeps_left > 0:
-        change = zero
-        for c in range(ncontact):
-            row = c * BLOCK_ROWS
-            old = load3(lam, 3 * c, w)
-            D = load6(blocks, row + DIAGONAL, w)
-            r = row_dots(scene, contacts, c, Y, s, w) + cfm * old
-            r = wp.vector(r[0] + blocks[row + BIAS, w], r[1], r[2])
-            new = contact_update(settings.cone, old, r, D, blocks[row + FRICTION, w])
-            move = new - old
-            if move[0] != zero or move[1] != zero or move[2] != zero:
-                add_rows(scene, contacts, c, Y, move, w, s)
-                store(lam, 3 * c, w, new)
-                change = wp.max(change, D[0] * wp.abs(move[0]))
-                change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
-        for k in range(nscalar):
-            row = k * SCALAR_ROWS
-            old_scalar = lam[3 * ncontact + k, w]
-            r_scalar = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[row + SCALAR_BIAS, w] + cfm * old_scalar
-            D_scalar = scalars[row + SCALAR_DIAGONAL, w]
-            new_scalar = wp.clamp(old_scalar - r_scalar / D_scalar, scalars[row + LOWER, w], scalars[row + UPPER, w])
-            if new_scalar != old_scalar:
-                add_scalar_row(scene, scalars, k, Y_scalar, new_scalar - old_scalar, w, s)
-                lam[3 * ncontact + k, w] = new_scalar
-                change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
-        sweeps += 1
-        sweeps_left -= 1
-        if change < tolerance:
-            sweeps_left = 0
+        sweeps, change = sweep_rows(job, limit, nc, ns, w, scratch)
     return sweeps, change
 
 
 @wp.func
-def solve_matrix(
-    nc: int, ns: int, cone: int, limit: int, tolerance: Any, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
-    mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,
-    lam: wp.array2d(dtype=Any), residual: wp.array2d(dtype=Any),
+def polish(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Replace the impulses by those of Newton's step on the rows that hold; return False: sweeps have to verify it."""
+    place = job.scratch
+    if not needs_matrix(job, nc, ns):
+        without_impulses(job, w, scratch)
+        write_problem(job, nc, ns, w, scratch)
+    newton_step(
+        nc, ns, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
+        rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w,
+        rows_from(scratch, place.lam), rows_from(scratch, place.alpha), rows_from(scratch, place.solver),
+    )  # fmt: skip
+    apply_impulses(job, nc, ns, w, scratch)
+    return False
+
+
+@wp.func
+def leave_impulses(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Do nothing: in float32 sweeps come as close as Newton's step would."""
+    return False
+
+
+@wp.func
+def gains_energy(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether the impulses add energy beyond what biases ask for; what is not finite does."""
+    return not raised_by_impulses(job, nc, ns, w, scratch) <= scratch.dtype(0.0)
+
+
+@wp.func
+def is_unrolled(job: Job, sweeps: int):
+    """Tell whether sweeps are differentiated: if the user wants that, and if they did not converge."""
+    return job.settings.unrolled == 1 or sweeps < 0
+
+
+@wp.func
+def has_held_rows(job: Job, sweeps: int):
+    """Tell whether the impulses are a solution, in which each row is held, at a bound or free."""
+    return job.settings.unrolled == 0 and sweeps >= 0
+
+
+@wp.func
+def solver_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, cases: int, w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Do what `solve` does, to the impulses alone, for the problem as a matrix; `residual` is m rows of scratch."""
-    m = 3 * nc + ns
-    zero = A.dtype(0.0)
-    for i in range(m):
-        residual[i, w] = b[i, w] + dot_rows(A, i * m, lam, 0, m, w)
-    sweeps = int(0)
-    sweeps_left = int(limit)
-    change = zero
-    while sweeps_left > 0:
-        change = zero
-        for c in range(nc):
-            i = 3 * c
-            old = load3(lam, i, w)
-            first = load3(A, i * m + i, w)
-            second = load3(A, (i + 1) * m + i, w)
-            D = wp.vector(first[0], first[1], first[2], second[1], second[2], A[(i + 2) * m + i + 2, w])
-            new = contact_update(cone, old, load3(residual, i, w), D, mu[c, w])
-            move = new - old
-            if move[0] != zero or move[1] != zero or move[2] != zero:
-                add_three_rows(residual, move[0], move[1], move[2], A, i * m, m, w)
-                store(lam, i, w, new)
-                change = wp.max(change, D[0] * wp.abs(move[0]))
-                change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
-        for k in range(ns):
-            i = 3 * nc + k
-            D_scalar = A[i * m + i, w]
-            old_scalar = lam[i, w]
-            new_scalar = wp.clamp(old_scalar - residual[i, w] / D_scalar, lower[k, w], upper[k, w])
-            if new_scalar != old_scalar:
-                add_multiple(residual, 0, new_scalar - old_scalar, A, i * m, m, w)
-                lam[i, w] = new_scalar
-                change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
-        sweeps += 1
-        sweeps_left -= 1
-        if change < tolerance:
-            sweeps_left = 0
-    return sweeps, change
+    """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds.
+
+    The implicit adjoint reads the case of each row off the impulses from row `cases` of scratch on.
+    """
+    place = job.scratch
+    A = rows_from(scratch, place.A)
+    b = rows_from(scratch, place.b)
+    mu = rows_from(scratch, place.mu)
+    lower = rows_from(scratch, place.lower)
+    upper = rows_from(scratch, place.upper)
+    adj_lam = rows_from(scratch, place.adj_lam)
+    kappa = rows_from(scratch, place.multiplier)
+    adj_mu = rows_from(scratch, place.adj_mu)
+    adj_lower = rows_from(scratch, place.adj_lower)
+    adj_upper = rows_from(scratch, place.adj_upper)
+    work = rows_from(scratch, place.solver)
+    if is_unrolled(job, sweeps):
+        start = rows_from(scratch, place.start_lam)
+        for r in range(3 * nc + ns):
+            start[r, w] = scratch.dtype(0.0)
+        if started_warm(job, w, scratch):
+            load_impulses(
+                job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+                rows_from(scratch, place.impulses), w, start,
+            )  # fmt: skip
+        unrolled_vjp(
+            nc, ns, job.settings.cone, wp.abs(sweeps), A, b, mu, lower, upper, start, adj_lam, w,
+            rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
+        )  # fmt: skip
+        for r in range(3 * nc + ns):
+            kappa[r, w] = -kappa[r, w]
+    else:
+        implicit_vjp(
+            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, cases), adj_lam, w,
+            kappa, adj_mu, adj_lower, adj_upper, work,
+        )  # fmt: skip
+
+
+def functions(real: type) -> dict[Any, Any]:
+    """Return what takes the place of the functions above in kernels of one floating-point type."""
+    if real == wp.float64:
+        return {}
+    return {needs_matrix: never_needs_matrix, sweep: sweep_rows, polish: leave_impulses}
+
+
+def work_rows(m: int, sweeps: int) -> int:
+    """Return the rows of work for a problem of m rows and at most so many sweeps."""
+    return max(implicit_rows(m), unrolled_rows(m, sweeps))

@@ -15,8 +15,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.pgs_kernels import cone_step
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
+from pullback.rigid.solvers.sweep_kernels import cone_step
 
 
 def unrolled_rows(m: int, sweeps: int) -> int:

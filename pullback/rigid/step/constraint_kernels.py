@@ -72,11 +72,9 @@ class ContactSettings:
     newton_steps: int
     cone: int
     unrolled: int
-    exact: int
     kinks: int  # 1: of a kink's two gradients the one that leads down
     kink_width: wp.float64
-    compliant: int  # 1: contacts follow the law `compliance`
-    compliance: Compliance
+    compliance: Compliance  # of compliant contact
 
 
 @wp.func

@@ -18,6 +18,13 @@ def without_impulses(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
+def keep_free_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Keep s as it is without contact."""
+    for v in range(job.scene.topology.nv):
+        scratch[job.scratch.free + v, w] = scratch[job.scratch.s + v, w]
+
+
+@wp.func
 def apply_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write s as the impulses make it from the velocity without contact, however large others were before."""
     without_impulses(job, w, scratch)
@@ -69,3 +76,12 @@ def start_warm(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2
     )  # fmt: skip
     apply_impulses(job, ncontact, nscalar, w, scratch)
     scratch[place.warm, w] = scratch.dtype(1.0)
+
+
+@wp.func
+def started_warm(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether the sweeps started from the impulses of the step before."""
+    warm = bool(False)
+    if job.nimpulse > 0:
+        warm = scratch[job.scratch.warm, w] != scratch.dtype(0.0)
+    return warm

@@ -91,22 +91,6 @@ def add_all_rows(
         )  # fmt: skip
 
 
-MATRIX_ROWS = wp.constant(36)
-"""Sweeps over a matrix of 12 rows take half the time, those over one of 36, mostly zeros, as long as without it."""
-
-
-@wp.func
-def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float32)):
-    """Tell whether the problem is swept over as a matrix: not in float32."""
-    return False
-
-
-@wp.func
-def sweeps_over_matrix(job: Job, nc: int, ns: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
-    """Tell whether the problem is swept over as a matrix: a small one, where there is room for it."""
-    return job.settings.newton_steps > 0 and job.settings.compliant == 0 and 3 * nc + ns <= MATRIX_ROWS
-
-
 @wp.func
 def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the contact problem as a matrix: A, b, friction coefficients and bounds."""

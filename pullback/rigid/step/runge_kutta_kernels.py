@@ -150,8 +150,7 @@ def finish(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def smooth_step(
-    shapes_are: Any,
+def step(
     job: Job,
     u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any),
@@ -325,8 +324,7 @@ def stages_vjp(
 
 
 @wp.func
-def smooth_retrace(
-    shapes_are: Any,
+def retrace(
     job: Job,
     pulls_back: bool,
     u: wp.array2d(dtype=Any),

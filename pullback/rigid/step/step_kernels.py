@@ -18,8 +18,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
-from pullback.rigid.solvers.newton_kernels import newton_step
-from pullback.rigid.solvers.pgs_kernels import solve, solve_matrix
+from pullback.rigid.solvers.pgs_kernels import prepare_contacts
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -33,16 +32,10 @@ from pullback.rigid.step.dynamics_kernels import (
     solve_factor,
 )
 from pullback.rigid.step.force_kernels import free_forces, is_driven_finitely
-from pullback.rigid.step.impulse_kernels import (
-    apply_impulses,
-    raised_by_impulses,
-    start_cold,
-    start_warm,
-    without_impulses,
-)
 from pullback.rigid.step.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.step.loop_kernels import loop_frames, loop_row
-from pullback.rigid.step.problem_kernels import Job, sweeps_over_matrix, write_problem
+from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.warm_kernels import store_impulses
 from pullback.spatial.arrays import load3, rows_from
 
@@ -51,18 +44,9 @@ NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 NOT_CONVERGED = wp.constant(4)
 
-VERIFYING_SWEEPS = wp.constant(2)
-"""Sweeps after a step of Newton's, which show whether it found the solution."""
-
-
-@wp.func
-def soften(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Do nothing: contacts are rigid."""
-
 
 @wp.func
 def contact_problem(
-    shapes_are: Any,
     job: Job,
     u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any),
@@ -97,7 +81,6 @@ def contact_problem(
     # rows, eq. (2)
     shapes = rows_from(parameters, job.parameters.shapes)
     found = collide(
-        shapes_are,
         scene,
         poses,
         shapes,
@@ -111,7 +94,7 @@ def contact_problem(
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
-    soften(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
+    prepare_contacts(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
     for k in range(scene.nloop_row):
@@ -125,147 +108,6 @@ def contact_problem(
         rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
     )  # fmt: skip
     return found, nscalar
-
-
-@wp.func
-def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float32)):
-    """Do nothing: in float32 sweeps come as close as Newton's step would."""
-
-
-@wp.func
-def newton(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
-    """Replace the impulses by those of Newton's step on the rows that hold, and s with them."""
-    place = job.scratch
-    lam = rows_from(scratch, place.lam)
-    if not sweeps_over_matrix(job, ncontact, nscalar, scratch):
-        without_impulses(job, w, scratch)
-        write_problem(job, ncontact, nscalar, w, scratch)
-    newton_step(
-        ncontact, nscalar, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
-        rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, lam,
-        rows_from(scratch, place.alpha), rows_from(scratch, place.solver),
-    )  # fmt: skip
-    apply_impulses(job, ncontact, nscalar, w, scratch)
-
-
-@wp.func
-def polish(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Improve the impulses that sweeps left; tell by 1 whether they are known to be the solution."""
-    newton(job, ncontact, nscalar, w, scratch)
-    return int(0)
-
-
-@wp.func
-def sweep_rows(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Sweep over the rows as they stand."""
-    place = job.scratch
-    more, change = solve(
-        job.scene, job.settings, limit, ncontact, nscalar, rows_from(scratch, place.contacts),
-        rows_from(scratch, place.blocks), rows_from(scratch, place.Y), rows_from(scratch, place.scalars),
-        rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam), rows_from(scratch, place.s),
-    )  # fmt: skip
-    return more, change
-
-
-@wp.func
-def sweep_matrix(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Sweep over the problem as it was written, a matrix."""
-    place = job.scratch
-    more, change = solve_matrix(
-        ncontact, nscalar, job.settings.cone, limit, scratch.dtype(job.settings.tolerance), rows_from(scratch, place.A),
-        rows_from(scratch, place.b), rows_from(scratch, place.mu), rows_from(scratch, place.lower),
-        rows_from(scratch, place.upper), w, rows_from(scratch, place.lam), rows_from(scratch, place.alpha),
-    )  # fmt: skip
-    apply_impulses(job, ncontact, nscalar, w, scratch)
-    return more, change
-
-
-@wp.func
-def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float32)):
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    return sweep_rows(job, limit, ncontact, nscalar, w, scratch)
-
-
-@wp.func
-def sweep(job: Job, limit: int, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=wp.float64)):  # noqa: F811
-    """Sweep until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    more = int(0)
-    change = scratch.dtype(0.0)
-    if sweeps_over_matrix(job, ncontact, nscalar, scratch):
-        more, change = sweep_matrix(job, limit, ncontact, nscalar, w, scratch)
-    else:
-        more, change = sweep_rows(job, limit, ncontact, nscalar, w, scratch)
-    return more, change
-
-
-@wp.func
-def resolve(job: Job, ncontact: int, nscalar: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
-    """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
-
-    The problem is written as a matrix too, if that is wanted or swept over.
-
-    Sweeps that are used up, by redundant contacts for instance, are followed by Newton's steps on the rows that hold.
-
-    What adds energy is undone. Before any sweep a warm start may, without bound, by old impulses of contacts that were
-    wedged; after sweeps that were used up friction may that had to shrink with the normal impulses. Sweeps then start
-    cold, and where they did so already, half as many are made: a single one never adds any.
-    """
-    place = job.scratch
-    lam = rows_from(scratch, place.lam)
-    s = rows_from(scratch, place.s)
-    tolerance = scratch.dtype(job.settings.tolerance)
-    if as_matrix or sweeps_over_matrix(job, ncontact, nscalar, scratch):
-        write_problem(job, ncontact, nscalar, w, scratch)
-    for v in range(job.scene.topology.nv):
-        scratch[place.free + v, w] = s[v, w]
-    kept = rows_from(scratch, place.kept_lam)
-    sweeps = int(0)
-    done = int(ncontact + nscalar == 0)
-    warm = int(0)
-    most = int(job.settings.iterations)
-    if job.nimpulse > 0 and done == 0:
-        warm = 1
-        start_warm(job, ncontact, nscalar, w, scratch)
-    else:
-        start_cold(job, ncontact, nscalar, w, scratch)
-    # turn -1: only a look at the start
-    turn = int(-1)
-    while turn <= job.settings.newton_steps:
-        limit = most
-        if done == 0:
-            if turn > 0:
-                limit = VERIFYING_SWEEPS
-                done = polish(job, ncontact, nscalar, w, scratch)
-        if done == 0 and turn >= 0:
-            more, change = sweep(job, limit, ncontact, nscalar, w, scratch)
-            if turn == 0:
-                sweeps = more
-            if change < tolerance:
-                done = 1
-            elif turn == 0 and job.settings.newton_steps > 0:
-                for r in range(3 * ncontact + nscalar):
-                    kept[r, w] = lam[r, w]
-        turn += 1
-        again = int(0)
-        if done == 0 and job.settings.compliant == 0:
-            if warm == 1 and turn <= 1:
-                again = most
-            elif turn == 1:
-                again = most // 2
-        if again > 0:
-            if not raised_by_impulses(job, ncontact, nscalar, w, scratch) <= scratch.dtype(0.0):
-                start_cold(job, ncontact, nscalar, w, scratch)
-                most = again
-                warm = 0
-                turn = 0
-    if done == 0:
-        sweeps = -sweeps
-        if job.settings.newton_steps > 0:
-            # back to what the sweeps had found, which their adjoint can answer for
-            for r in range(3 * ncontact + nscalar):
-                lam[r, w] = kept[r, w]
-            apply_impulses(job, ncontact, nscalar, w, scratch)
-    return sweeps
 
 
 @wp.func
@@ -323,7 +165,6 @@ def move(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtyp
 
 @wp.func
 def step(
-    shapes_are: Any,
     job: Job,
     u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any),
@@ -332,7 +173,7 @@ def step(
 ):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
-    found, nscalar = contact_problem(shapes_are, job, u, parameters, w, scratch)
+    found, nscalar = contact_problem(job, u, parameters, w, scratch)
     ncontact = wp.min(found, job.scene.max_contacts)
     if found > ncontact:
         status = status | OVERFLOW

@@ -23,8 +23,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import contact_vjp
 from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, LOOP_ROWS, PAIR, PAIR_ROWS
-from pullback.rigid.solvers.implicit_kernels import implicit_vjp
-from pullback.rigid.solvers.unrolled_kernels import unrolled_vjp
+from pullback.rigid.solvers.pgs_kernels import is_unrolled, solver_vjp
 from pullback.rigid.step.constraint_kernels import (
     APPROACH,
     BIAS,
@@ -46,6 +45,7 @@ from pullback.rigid.step.dynamics_kernels import (
     solve_transposed,
 )
 from pullback.rigid.step.force_kernels import forces_vjp
+from pullback.rigid.step.impulse_kernels import started_warm
 from pullback.rigid.step.integrate_kernels import (
     add_axes_rate,
     add_axes_rate_vjp,
@@ -60,70 +60,12 @@ from pullback.rigid.step.jacobian_kernels import (
 )
 from pullback.rigid.step.loop_kernels import loop_frames_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows, rows_of
+from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.sides_kernels import find_kinks, judge_sides, take_sides
-from pullback.rigid.step.step_kernels import impact_shift
+from pullback.rigid.step.step_kernels import contact_problem, impact_shift, move
 from pullback.rigid.step.terms_kernels import jacobian_terms, mass_terms, prepare_term, write_shares
-from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses, load_impulses_vjp
+from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses_vjp
 from pullback.spatial.arrays import load3, rows_from, store
-
-
-@wp.func
-def started_warm(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether the sweeps started from the impulses of the step before."""
-    warm = bool(False)
-    if job.nimpulse > 0:
-        warm = scratch[job.scratch.warm, w] != scratch.dtype(0.0)
-    return warm
-
-
-@wp.func
-def solver_vjp(
-    job: Job, nc: int, ns: int, sweeps: int, unrolled: bool, cases: int, w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Write kappa, the multiplier with adj_b = -kappa, and the cotangents of friction coefficients and bounds.
-
-    The implicit adjoint reads the case of each row off the impulses from row `cases` of scratch on.
-    """
-    place = job.scratch
-    A = rows_from(scratch, place.A)
-    b = rows_from(scratch, place.b)
-    mu = rows_from(scratch, place.mu)
-    lower = rows_from(scratch, place.lower)
-    upper = rows_from(scratch, place.upper)
-    adj_lam = rows_from(scratch, place.adj_lam)
-    kappa = rows_from(scratch, place.multiplier)
-    adj_mu = rows_from(scratch, place.adj_mu)
-    adj_lower = rows_from(scratch, place.adj_lower)
-    adj_upper = rows_from(scratch, place.adj_upper)
-    work = rows_from(scratch, place.solver)
-    if unrolled:
-        start = rows_from(scratch, place.start_lam)
-        for r in range(3 * nc + ns):
-            start[r, w] = scratch.dtype(0.0)
-        if started_warm(job, w, scratch):
-            load_impulses(
-                job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
-                rows_from(scratch, place.impulses), w, start,
-            )  # fmt: skip
-        unrolled_vjp(
-            nc, ns, job.settings.cone, wp.abs(sweeps), A, b, mu, lower, upper, start, adj_lam, w,
-            rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
-        )  # fmt: skip
-        for r in range(3 * nc + ns):
-            kappa[r, w] = -kappa[r, w]
-    else:
-        implicit_vjp(
-            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, cases), adj_lam, w,
-            kappa, adj_mu, adj_lower, adj_upper, work,
-        )  # fmt: skip
-
-
-@wp.func
-def compliant_contact_vjp(
-    job: Job, nc: int, ns: int, w: int, adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
-):
-    """Tell by 0 that contacts are rigid."""
-    return int(0)
 
 
 @wp.func
@@ -279,10 +221,9 @@ def step_vjp(
         next_adj = rows_from(scratch, place.next_adj_impulses)
         add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
     # impulses that are no solution are differentiated as the sweeps they come from
-    unrolled = job.settings.unrolled == 1 or (sweeps < 0 and job.settings.compliant == 0)
+    unrolled = is_unrolled(job, sweeps)
     for r in range(ADJ_CONTACT_ROWS * nc):
         adj_contacts[r, w] = zero
-    compliant = compliant_contact_vjp(job, nc, ns, w, adj_parameters, scratch)
     ties = int(0)
     cases = int(place.lam)
     attempt = int(2)
@@ -294,8 +235,7 @@ def step_vjp(
     while attempt <= 2 * (ties + 1):
         if ties > 0:
             take_sides(job, nc, ns, attempt, ties, w, scratch)
-        if compliant == 0:
-            solver_vjp(job, nc, ns, sweeps, unrolled, cases, w, scratch)
+        solver_vjp(job, nc, ns, sweeps, cases, w, adj_parameters, scratch)
         add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
         write_shares(job, nc, ns, -one, w, scratch, alpha)
         add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
@@ -363,3 +303,19 @@ def step_vjp(
     for v in range(nv):
         nu[v, w] = dt * nu[v, w]
     forces_vjp(job, q, qd, acceleration, u, parameters, w, nu, adj_q, adj_qd, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
+def retrace(
+    job: Job, pulls_back: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
+    found, ns = contact_problem(job, u, parameters, w, scratch)
+    nc = wp.min(found, job.scene.max_contacts)
+    sweeps = resolve(job, nc, ns, pulls_back, w, scratch)
+    if pulls_back:
+        step_vjp(job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+    else:
+        move(job, nc, ns, w, scratch)

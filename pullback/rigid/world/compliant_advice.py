@@ -10,8 +10,8 @@ from pullback.description.compile import WORLD
 from pullback.rigid.compile.compile import SceneArrays
 from pullback.rigid.compile.parameters import Rows
 from pullback.rigid.compile.scene import PAIR_ROWS
-from pullback.rigid.solvers.compliant import contact_frequency
-from pullback.rigid.world.contact import Compliant
+from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.compliant_time_step import contact_frequency
 from pullback.robot.topology import INERTIA_ROWS
 
 LONGEST = 1.0

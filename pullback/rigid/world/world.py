@@ -14,7 +14,8 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, LoopKind, Shape, Tree
 from pullback.rigid.collide.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
-from pullback.rigid.world.contact import PGS, Compliant
+from pullback.rigid.solvers.pgs import PGS
+from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.integrators import Damping, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
@@ -49,7 +50,7 @@ class World:
     in place or by `set_shape` and `set_actuators`, changes the simulation.
     """
 
-    def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: PGS | Compliant | None = None) -> None:
+    def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: Solver | None = None) -> None:
         self.version = 0
         self.items: list[Placed] = []
         self.loops: list[ClosedLoop] = []

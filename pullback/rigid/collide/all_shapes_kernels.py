@@ -1,0 +1,69 @@
+"""Collision in worlds of every shape: cylinders, meshes and fields besides spheres, capsules, boxes and planes.
+
+`collide_any` and `any_contact_vjp` take the place of `collide_one` and `contact_vjp` of `collide_kernels.py` in the
+kernels of worlds that have such shapes (docs/decisions/0007-one-source-for-kernels-that-differ.md).
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp, is_near
+from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
+from pullback.rigid.collide.convex.convex_kernels import collide_hulls, hulls_are_near
+from pullback.rigid.collide.convex.tables import HULL_CODES
+from pullback.rigid.collide.sampled_kernels import collide_samples, sampled_contact_vjp
+from pullback.rigid.compile.scene import CONTACT_ROWS, CYLINDER, FEATURE_A, MESH, NORMAL, PAIR, Scene
+from pullback.spatial.arrays import load3
+
+
+@wp.func
+def is_hull(kind: int):
+    """Tell whether a shape is known by its hull."""
+    return kind == CYLINDER or kind == MESH
+
+
+@wp.func
+def collide_any(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,
+    count: int,
+):  # fmt: skip
+    """Write the contacts of one pair behind the first `count`; return the count."""
+    total = int(count)
+    if scene.pair_sampled[pair] == 1:
+        if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
+            total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
+    elif is_hull(scene.shape_kind[scene.pair_a[pair]]) or is_hull(scene.shape_kind[scene.pair_b[pair]]):
+        if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
+            found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
+            for k in range(found):
+                total = add_hull_contact(
+                    scene.hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, total
+                )  # fmt: skip
+    else:
+        total = collide_one(scene, poses, shapes, margin, w, contacts, candidates, work, pair, total)
+    return total
+
+
+@wp.func
+def any_contact_vjp(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, contacts: wp.array2d(dtype=Any),
+    c: int, adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any),
+    adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
+    row = c * CONTACT_ROWS
+    pair = int(contacts[row + PAIR, w])
+    code_a = int(contacts[row + FEATURE_A, w])
+    if scene.pair_sampled[pair] == 1:
+        sampled_contact_vjp(
+            scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
+            wrench, adj_shapes, tape,
+        )  # fmt: skip
+    elif code_a >= HULL_CODES:
+        hull_contact_vjp(
+            scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
+        )  # fmt: skip
+    else:
+        contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes, tape)

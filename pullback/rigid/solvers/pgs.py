@@ -1,0 +1,67 @@
+"""Contact by projected Gauss-Seidel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pullback.core.errors import PullbackError
+from pullback.rigid.solvers.solver import Solver, check_iterations
+from pullback.rigid.world.values import check_value
+
+CHOICES = {"friction": ("cone", "pyramid"), "gradient": ("implicit", "unrolled"), "kinks": ("computed", "downhill")}
+
+NEWTON_STEPS = 4
+"""Newton's steps on the contact problem, at most, after sweeps that were used up."""
+
+
+@dataclass(frozen=True)
+class PGS(Solver):
+    """Contact by projected Gauss–Seidel: how impulses are found, and how the solution is differentiated."""
+
+    kernels: ClassVar[str] = "pullback.rigid.solvers.pgs_kernels"
+
+    iterations: int = 50
+    """Sweeps over all rows, at most."""
+    tolerance: float | None = None
+    """Stop when every row's velocity [m/s, rad/s] changes by less than this in a sweep; by default 1e-11, in float32
+    1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge; `Exact`
+    goes on from there as ever."""
+    friction: Literal["cone", "pyramid"] = "cone"
+    gradient: Literal["implicit", "unrolled"] = "implicit"
+    """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
+    kinks: Literal["computed", "downhill"] = "computed"
+    """Where a contact, its friction or a joint limit stands between two cases: differentiate the case that was
+    computed, or the one in which the loss falls (docs/gradient_care.md). For implicit gradients."""
+    kink_width: float | None = None
+    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5."""
+    warm_start: bool = False
+    """Start from the impulses of the step before, which are then part of the state."""
+    erp: float = 0.1
+    """Fraction of a penetration that one step corrects."""
+    loop_erp: float = 0.5
+    """Fraction of a loop's opening that one step corrects."""
+    cfm: float = 1e-6
+    """Softness added to the diagonal [1/kg]."""
+    margin: float = 0.01
+    """Shapes closer than this [m] are in contact."""
+    restitution_threshold: float = 0.01
+    """Slower impacts [m/s] do not bounce."""
+
+    def __post_init__(self) -> None:
+        check_iterations(self.iterations)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
+        if self.kinks == "downhill" and (self.gradient == "unrolled" or self.tolerance == 0.0):
+            raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit', tolerance=None")
+        for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
+            if getattr(self, name) is not None:
+                check_value(name, getattr(self, name), least=0.0)
+        for name in ("erp", "loop_erp"):
+            check_value(name, getattr(self, name), least=0.0, most=1.0)
+
+    def finishing_steps(self, *, double: bool) -> int:
+        """Return the number of Newton's steps that follow sweeps that were used up."""
+        is_solved = double and self.gradient == "implicit" and self.tolerance_for(double=double) > 0.0
+        return NEWTON_STEPS if is_solved else 0

@@ -1,0 +1,107 @@
+"""The impulses of a step: start, sweeps, polish, fallback (docs/derivations/contact_solver.md).
+
+What a solver does in each stage is its own: `sweep`, `polish`, `gains_energy` and `needs_matrix` are those of PGS here,
+and other solvers' in the step's variants (variants.py).
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.solvers.pgs_kernels import gains_energy, needs_matrix, polish, sweep
+from pullback.rigid.step.impulse_kernels import apply_impulses, keep_free_velocity, start_cold, start_warm
+from pullback.rigid.step.problem_kernels import Job, write_problem
+
+VERIFYING_SWEEPS = wp.constant(2)
+"""Sweeps after a step of Newton's, which show whether it found the solution."""
+
+
+@wp.func
+def start(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the impulses to start from, those of the last step or none; return whether the start is warm."""
+    warm = bool(False)
+    if job.nimpulse > 0:
+        start_warm(job, nc, ns, w, scratch)
+        # stale impulses of wedged contacts add energy without bound
+        warm = not gains_energy(job, nc, ns, w, scratch)
+    if not warm:
+        start_cold(job, nc, ns, w, scratch)
+    return warm
+
+
+@wp.func
+def sweep_until_passive(job: Job, nc: int, ns: int, warm: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep until convergence, or as often as is allowed; return the sweeps and whether they converged.
+
+    Sweeps that are used up can have added energy, by friction that had to shrink with its normal impulse. Then restart
+    cold, and with half the sweeps if that was cold already: a single sweep adds none.
+    """
+    place = job.scratch
+    tolerance = scratch.dtype(job.settings.tolerance)
+    limit = int(job.settings.iterations)
+    sweeps = int(0)
+    converged = bool(False)
+    is_warm = bool(warm)
+    again = bool(True)
+    while again:
+        again = False
+        count, change = sweep(job, limit, nc, ns, w, scratch)
+        sweeps = count
+        converged = change < tolerance
+        if not converged:
+            if job.settings.newton_steps > 0:
+                for r in range(3 * nc + ns):
+                    scratch[place.kept_lam + r, w] = scratch[place.lam + r, w]
+            if not is_warm:
+                limit = limit // 2
+            if limit > 0:
+                again = gains_energy(job, nc, ns, w, scratch)
+            if again:
+                start_cold(job, nc, ns, w, scratch)
+                is_warm = False
+    return sweeps, converged
+
+
+@wp.func
+def polish_and_verify(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Polish the impulses and sweep a little, until sweeps hardly change them; return whether that was reached."""
+    solved = bool(False)
+    for _ in range(job.settings.newton_steps):
+        if not solved:
+            solved = polish(job, nc, ns, w, scratch)
+            if not solved:
+                count, change = sweep(job, VERIFYING_SWEEPS, nc, ns, w, scratch)
+                solved = change < scratch.dtype(job.settings.tolerance)
+    return solved
+
+
+@wp.func
+def fall_back(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return to the impulses that the sweeps had found, which their adjoint can answer for."""
+    if job.settings.newton_steps > 0:
+        for r in range(3 * nc + ns):
+            scratch[job.scratch.lam + r, w] = scratch[job.scratch.kept_lam + r, w]
+        apply_impulses(job, nc, ns, w, scratch)
+
+
+@wp.func
+def resolve(job: Job, nc: int, ns: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
+
+    The problem is written as a matrix too, if that is wanted or swept over.
+    """
+    sweeps = int(0)
+    if as_matrix or needs_matrix(job, nc, ns):
+        write_problem(job, nc, ns, w, scratch)
+    keep_free_velocity(job, w, scratch)
+    if nc + ns == 0:
+        start_cold(job, nc, ns, w, scratch)
+    else:
+        warm = start(job, nc, ns, w, scratch)
+        count, converged = sweep_until_passive(job, nc, ns, warm, w, scratch)
+        sweeps = count
+        if not converged:
+            if not polish_and_verify(job, nc, ns, w, scratch):
+                fall_back(job, nc, ns, w, scratch)
+                sweeps = -count
+    return sweeps

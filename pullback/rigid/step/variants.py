@@ -1,0 +1,113 @@
+"""The kinds of steps there are: shapes, solver, integrator and floating-point type choose the functions of one `Step`.
+
+A step is written once, for spheres, capsules, boxes and planes under projected Gauss-Seidel in float64. A variant is a
+copy of it in which some functions, however deep, are replaced by others (docs/decisions/0007), so that each kernel is
+compiled with what its worlds need and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import warp as wp
+
+from pullback.core.launch import made_once
+from pullback.core.rebind import rebound
+from pullback.rigid.collide.collide_kernels import collide_pair, collide_round_pair
+from pullback.rigid.compile.compile import SceneArrays
+from pullback.rigid.compile.scene import PLANE, SPHERE
+from pullback.rigid.solvers.solver import Solver
+
+ShapeSet = Literal["round", "plain", "all"]
+"""Spheres and planes; capsules and boxes too; cylinders, meshes and fields too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The device functions of one kind of step, for one floating-point type. Kernel factories take it."""
+
+    name: str
+    """In the names of kernel modules."""
+    real: type
+    step: Any
+    """(job, u, parameters, w, scratch) -> status: replace the state in scratch by the one after the step."""
+    retrace: Any
+    """(job, pulls_back, u, parameters, w, adj_u, adj_parameters, scratch, nowhere): the step again, or its vjp."""
+    replaced: Mapping[Any, Any]
+
+    def variant(self, function: Any) -> Any:
+        """Return a function of the step as this kind of step calls it."""
+        return variant(function, self.name, self.replaced)
+
+
+def variant(function: Any, name: str, replaced: Mapping[Any, Any]) -> Any:
+    """Return a device function with every call of a key of `replaced`, however deep, replaced by its value.
+
+    Functions on the way there are copied under names that end in `name`; what takes the place of another is taken as it
+    is.
+    """
+    done = dict(replaced)
+
+    def visit(visited: Any) -> Any:
+        if visited not in done:
+            others = {called: new for called, x in _called(visited).items() if (new := visit(x)) is not x}
+            done[visited] = rebound(visited, f"{visited.key}_{name}", **others) if others else visited
+        return done[visited]
+
+    return visit(function)
+
+
+def _called(function: Any) -> dict[str, Any]:
+    """Return the device functions of ours that a device function calls, by the names it calls them."""
+    names = function.func.__globals__
+    found = ((name, names.get(name)) for name in function.func.__code__.co_names)
+    return {name: x for name, x in found if isinstance(x, type(function)) and x.func is not None}
+
+
+def shape_set(arrays: SceneArrays) -> ShapeSet:
+    """Return the smallest set that has all shapes of a world."""
+    if not arrays.geometry.is_plain:
+        return "all"
+    is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
+    return "round" if is_round else "plain"
+
+
+def shape_functions(shapes: ShapeSet) -> dict[Any, Any]:
+    """Return what takes the place of the collision functions of plain shapes."""
+    if shapes == "round":
+        return {collide_pair: collide_round_pair}
+    if shapes == "all":
+        # rare shapes and solvers are imported lazily: Warp takes 0.3 s to read them
+        from pullback.rigid.collide.all_shapes_kernels import any_contact_vjp, collide_any
+        from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp
+
+        return {collide_one: collide_any, contact_vjp: any_contact_vjp}
+    return {}
+
+
+def contact_step(shapes: ShapeSet, solver: Solver, real: type) -> Step:
+    """Return the step with contact, of one set of shapes and one solver."""
+    return _contact_step(shapes, solver.kernels, real)
+
+
+@made_once
+def _contact_step(shapes: ShapeSet, kernels: str, real: type) -> Step:
+    from pullback.rigid.step.step_kernels import step
+    from pullback.rigid.step.step_vjp_kernels import retrace
+
+    replaced = {**shape_functions(shapes), **import_module(kernels).functions(real)}
+    name = f"{shapes}_{kernels.rpartition('.')[2].removesuffix('_kernels')}"
+    suffix = name if real == wp.float64 else f"{name}_single"
+    return Step(name, real, variant(step, suffix, replaced), variant(retrace, suffix, replaced), replaced)
+
+
+@made_once
+def explicit_step(real: type) -> Step:
+    """Return the explicit Runge-Kutta step, for worlds without contact."""
+    from pullback.rigid.step.runge_kutta_kernels import retrace, step
+
+    return Step("runge_kutta", real, step, retrace, {})
