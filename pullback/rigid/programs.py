@@ -12,11 +12,12 @@ import warp as wp
 from pullback.core.bridge import Operator, Program
 from pullback.rigid import report_kernels, rollout_kernels
 from pullback.rigid.compile.compile import SceneArrays, make_scene
-from pullback.rigid.compile.layout import parameter_rows, scratch_rows
+from pullback.rigid.compile.layout import PARAMETERS, SCRATCH, Sizes, forward_rows
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.variants import ShapeSet, Step, contact_step, explicit_step, shape_set
+from pullback.rigid.step.variants import ShapeSet, Step, contact_step, shape_set, smooth_step
 from pullback.rigid.step.warm_kernels import IMPULSE_ROWS
+from pullback.rigid.world.integrators import Smooth
 from pullback.robot import momentum_kernels
 from pullback.robot.operators import MOMENTUM
 from pullback.rollout.checkpoint import Every, Plan, Schedule
@@ -40,14 +41,22 @@ class WorldPrograms:
     """The programs of one world, bound when they are first asked for."""
 
     def __init__(
-        self, arrays: SceneArrays, contact: Solver, *, dt: float, substeps: int, double: bool, stages: int = 0
+        self,
+        arrays: SceneArrays,
+        contact: Solver,
+        *,
+        dt: float,
+        substeps: int,
+        double: bool,
+        integrator: Smooth | None = None,
     ) -> None:
         self.arrays = arrays
         self.contact = contact
         self.dt = dt / substeps
         self.substeps = substeps
         self.double = double
-        self.stages = stages
+        self.integrator = integrator
+        self.stages = integrator.stages if integrator else 0
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.shapes: ShapeSet = shape_set(arrays)
         self.step = lru_cache(1)(self._step)
@@ -58,7 +67,10 @@ class WorldPrograms:
 
     def kind_of_step(self, real: type) -> Step:
         """Return the functions of a step for one floating-point type."""
-        return explicit_step(real) if self.stages else contact_step(self.shapes, self.contact, real)
+        laws = self.arrays.actuator_laws
+        if self.integrator:
+            return smooth_step(self.integrator.kernels, laws, real)
+        return contact_step(self.shapes, self.contact, laws, real)
 
     def _operator(self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, **options: Any) -> Operator:
         """Return an operator whose kernels are made for this world's kind of step."""
@@ -66,6 +78,27 @@ class WorldPrograms:
 
     def _rollout_operator(self) -> Operator:
         return self._operator("the rollout", rollout_kernels.kernels, plain_outputs=1, gradient_advice=GRADIENT_ADVICE)
+
+    def sizes(self, slots: int = 0) -> Sizes:
+        """Return the sizes of this world's arrays."""
+        a = self.arrays
+        return Sizes(
+            nbody=a.nbody,
+            nq=a.nq,
+            nv=a.nv,
+            nu=a.nu,
+            nshape=a.nshape,
+            nfield=a.geometry.rows,
+            npair=a.npair,
+            nloop=a.nloop,
+            impulses=self.nimpulse,
+            contacts=a.max_contacts,
+            scalars=a.nscalar,
+            hulls=a.geometry.has_hulls,
+            stages=self.stages,
+            slots=slots,
+            solver=self.contact,
+        )
 
     def plan(self, steps: int, schedule: Schedule) -> Plan:
         """Return what a rollout keeps and how it is walked back, in substeps."""
@@ -100,12 +133,10 @@ class WorldPrograms:
         """Return the program that writes A and B side by side, and status, of one step from each state; no vjp."""
         # imported lazily: 0.1 s
         from pullback.rigid.linearize import linearize_kernels
-        from pullback.rigid.linearize.dynamics_kernels import LinearJob, linear_rows
+        from pullback.rigid.linearize.dynamics_kernels import LINEAR, LinearJob
 
         a = self.arrays
-        place, extra = linear_rows(
-            nbody=a.nbody, nq=a.nq, nv=a.nv, nu=a.nu, impulses=self.nimpulse, rows=3 * a.max_contacts + a.nscalar
-        )
+        place, extra = LINEAR.place(self.sizes())
         rows = 2 * a.nv * (2 * a.nv + a.nu), rollout_kernels.STATUS_ROWS
         step = self._bind(
             self._operator("linearize", linearize_kernels.kernels), rows, self.plan(1, Every(1)), skipped=1
@@ -147,30 +178,17 @@ class WorldPrograms:
         self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0, read_outputs: int = 0
     ) -> Program:
         arrays, contact = self.arrays, self.contact
-        parameters, _ = parameter_rows(
-            arrays.nbody, arrays.nv, arrays.nu, arrays.nshape, arrays.geometry.rows, arrays.npair, arrays.nloop
-        )
-        place, forward, total = scratch_rows(
-            nbody=arrays.nbody,
-            nq=arrays.nq,
-            nv=arrays.nv,
-            impulses=self.nimpulse,
-            contacts=arrays.max_contacts,
-            scalars=arrays.nscalar,
-            loops=arrays.nloop,
-            solver=contact,
-            double=self.double,
-            hulls=arrays.geometry.has_hulls,
-            slots=plan.slots,
-            stages=self.stages,
-        )
+        sizes = self.sizes(plan.slots)
+        parameters, _ = PARAMETERS.place(sizes)
+        scratch, total = SCRATCH.place(sizes)
+        forward = forward_rows(sizes, as_matrix=contact.finishing_steps(double=self.double) > 0)
 
         def make_job(device: str) -> Any:
             job = Job()
             job.scene = make_scene(arrays, device)
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
-            job.parameters, job.scratch = parameters, place
-            job.nimpulse, job.skipped = self.nimpulse, skipped
+            job.parameters, job.scratch = parameters, scratch
+            job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)

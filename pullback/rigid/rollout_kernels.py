@@ -152,24 +152,24 @@ def kernels(kind: Step):
         nq = job.scene.nq
         nv = job.scene.topology.nv
         ni = job.nimpulse
-        for r in range(nq + nv + ni):
-            scratch[place.next_adj_q + r, w] = real(0.0)
+        for r in range(job.nstate):
+            scratch[place.next_adj_state + r, w] = real(0.0)
         kept = int(job.nkept - 1)
         for k in range(job.nactions):
             op = job.actions[3 * k]
             t = job.actions[3 * k + 1]
             slot = job.actions[3 * k + 2]
             control = (t // job.substeps) * job.scene.nu
-            here = place.slots + (slot - job.nkept) * (nq + nv + ni)
+            here = place.slots + (slot - job.nkept) * job.nstate
             if op == _RESTORE:
                 if slot == 0:
                     copy_state(job, q0, qd0, impulses0, 0, w, scratch)
                 elif slot < job.nkept:
                     copy_state(job, q_out, qd_out, impulses_out, slot - job.skipped, w, scratch)
                 else:
-                    copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
+                    copy_rows(scratch, here, job.nstate, w, scratch, place.state)
             elif op == _SAVE:
-                copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
+                copy_rows(scratch, place.state, job.nstate, w, scratch, here)
             else:
                 asked = int(1)
                 if op != _ADVANCE:
@@ -180,14 +180,14 @@ def kernels(kind: Step):
                             )
                             kept -= 1
                     # nothing is asked of a world that the loss leaves out, whose states may be NaN
-                    asked = any_row(scratch, place.next_adj_q, nq + nv + ni, w)
+                    asked = any_row(scratch, place.next_adj_state, job.nstate, w)
                 if asked == 1:
                     retrace(
                         job, op != _ADVANCE, rows_from(controls, control), parameters, w,
                         rows_from(adj_controls, control), adj_parameters, scratch, nowhere,
                     )  # fmt: skip
                     if op != _ADVANCE:
-                        copy_rows(scratch, place.adj_q, nq + nv + ni, w, scratch, place.next_adj_q)
+                        copy_rows(scratch, place.adj_state, job.nstate, w, scratch, place.next_adj_state)
         if job.skipped == 0:
             add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch)
         add_result(scratch, place.next_adj_q, nq, w, adj_q0)

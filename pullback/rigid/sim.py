@@ -23,7 +23,7 @@ from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import STAGES, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
@@ -79,7 +79,7 @@ class Sim:
         self.substeps = substeps
         self.integrator: Integrator = integrator
         self.arrays = compile_world(world, max_contacts, without)
-        if STAGES[integrator]:
+        if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
         implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
@@ -93,11 +93,11 @@ class Sim:
             dt=self.dt,
             substeps=substeps,
             double=dtype == torch.float64,
-            stages=STAGES[integrator],
+            integrator=SMOOTH.get(integrator),
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         self._programs.step().launchers(self._like)
-        if not STAGES[integrator]:
+        if integrator not in SMOOTH:
             self._programs.contacts().launchers(self._like)
         if torch.is_grad_enabled():
             self._programs.step().compile_ahead(self._like)
@@ -251,7 +251,7 @@ class Sim:
                 "linearize has no loss that could choose the side of a kink; compile a world whose contact has "
                 "kinks='computed' for it"
             )
-        if STAGES[self.integrator]:
+        if self.integrator in SMOOTH:
             raise PullbackError(
                 f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
                 f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
@@ -330,7 +330,7 @@ class Sim:
         """Return for each world how many contacts there are, and those there is room for."""
         inputs = self._check_inputs(state, u)
         _refuse_not_finite(inputs)
-        if STAGES[self.integrator]:
+        if self.integrator in SMOOTH:
             return [(0, [])] * len(state.q)
         with torch.no_grad():
             (report,) = self._programs.contacts().run(inputs)

@@ -10,6 +10,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_rows, exact_solve
+from pullback.rigid.solvers.problem import Problem as Rows
 from tests.reference import exact_solver as reference
 from tests.reference.contact_solver import Problem, kkt_residual
 from tests.reference.exact_solver import KINDS, problems
@@ -27,14 +28,9 @@ def kernel(real: type) -> Any:
     array = wp.array2d(dtype=real)
 
     @wp.kernel(module=kernel_module("test_exact_solver", real))
-    def exact(
-        nc: int, ns: int, cone: int, limit: int, A: array, b: array, mu: array, lower: array, upper: array,
-        tolerance: array, lam: array, steps: array, work: array,
-    ):  # fmt: skip
+    def exact(p: Rows, tolerance: real, limit: int, x: array):
         w = wp.tid()
-        steps[0, w] = real(
-            exact_solve(nc, ns, cone, tolerance[0, w], limit, A, b, mu, lower, upper, w, lam, work)
-        )  # fmt: skip
+        x[p.residual, w] = real(exact_solve(p, tolerance, limit, w, x))
 
     return exact
 
@@ -44,10 +40,8 @@ def exact(
 ) -> tuple[Tensor, Tensor]:
     """Return impulses and the number of systems that were solved for each problem of a batch."""
     lam, steps = start.clone(), like(start, 1)
-    tolerances = torch.full_like(steps, tolerance)
-    launch(
-        kernel(WARP[start.dtype]), given, cone, limit, tolerances, lam, steps, like(lam, exact_rows(lam.shape[1]))
-    )  # fmt: skip
+    work = like(lam, exact_rows(lam.shape[1]))
+    launch(kernel(WARP[start.dtype]), given, cone, tolerance, limit, lam=lam, residual=steps, work=work)
     return lam, steps[:, 0]
 
 

@@ -10,6 +10,7 @@ import warp as wp
 import pullback as pb
 from pullback.core.launch import kernel_module
 from pullback.rigid.solvers.pgs_kernels import MATRIX_ROWS
+from pullback.rigid.solvers.problem import Problem as Rows
 from pullback.rigid.solvers.sweep_kernels import solve_matrix
 from tests.reference import contact_solver as reference
 from tests.reference.contact_solver import Problem
@@ -48,16 +49,11 @@ def sweeping(real: type) -> Any:
     array = wp.array2d(dtype=real)
 
     @wp.kernel(module=kernel_module("test_matrix_sweeps", real))
-    def sweep_until(
-        nc: int, ns: int, cone: int, limit: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
-        tolerance: array, told: array, residual: array,
-    ):  # fmt: skip
+    def sweep_until(p: Rows, limit: int, tolerance: real, x: array):
         w = wp.tid()
-        sweeps, change = solve_matrix(
-            nc, ns, cone, limit, tolerance[0, w], A, b, mu, lower, upper, w, lam, residual
-        )  # fmt: skip
-        told[0, w] = real(sweeps)
-        told[1, w] = change
+        sweeps, change = solve_matrix(p, limit, tolerance, w, x)
+        x[p.work, w] = real(sweeps)
+        x[p.work + 1, w] = change
 
     return sweep_until
 
@@ -67,9 +63,8 @@ def sweep_until(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return impulses, numbers of sweeps and the changes of the last ones."""
     lam, told = start.clone(), like(start, 2)
-    tolerances = torch.full_like(start[:, :1], tolerance)
     kernel = sweeping(WARP[lam.dtype])
-    launch(kernel, problems, cone, limit, lam, tolerances, told, like(lam, lam.shape[1]))
+    launch(kernel, problems, cone, limit, tolerance, lam=lam, work=told, residual=like(lam, lam.shape[1]))
     return lam, told[:, 0], told[:, 1]
 
 

@@ -14,6 +14,8 @@ from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, Tree
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
 from pullback.rigid.solvers.kink_kernels import find_ties, hold, is_convex, let_go
+from pullback.rigid.solvers.problem import Problem
+from pullback.spatial.arrays import rows_from
 from tests.reference.kinks import Case, Step, choose, control_gradient, side
 from tests.reference.kinks import is_convex as reference_convex
 
@@ -27,25 +29,28 @@ def kernel(real: type):
     array = wp.array2d(dtype=real)
 
     @wp.kernel(module=kernel_module("test_sides", real))
-    def both(
-        nc: int, ns: int, held: int, width: real, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
-        adj_lam: array, nowhere: array, counts: array, ties: array, cases: array, convex: array, kappa: array,
-        work: array,
-    ):  # fmt: skip
+    def both(p: Problem, held: int, width: real, x: array, counts: array, ties: array, convex: array):
         w = wp.tid()
-        count = find_ties(nc, ns, 1, width, A, b, lower, upper, lam, w, mu, ties)
+        A = rows_from(x, p.A)
+        b = rows_from(x, p.b)
+        mu = rows_from(x, p.mu)
+        lower = rows_from(x, p.lower)
+        upper = rows_from(x, p.upper)
+        lam = rows_from(x, p.start)
+        cases = rows_from(x, p.lam)
+        kappa = rows_from(x, p.multiplier)
+        count = find_ties(p.nc, p.ns, 1, width, A, b, lower, upper, lam, w, mu, ties)
         counts[0, w] = real(count)
-        for i in range(3 * nc + ns):
+        for i in range(3 * p.nc + p.ns):
             cases[i, w] = lam[i, w]
         for k in range(count):
-            let_go(nc, int(ties[k, w]), mu, lower, upper, w, cases)
+            let_go(p.nc, int(ties[k, w]), mu, lower, upper, w, cases)
             if held == 1:
-                hold(nc, ns, int(ties[k, w]), 1, A, b, mu, lower, upper, lam, w, cases)
-        implicit_vjp(
-            nc, ns, 1, A, b, mu, lower, upper, cases, adj_lam, w, kappa, nowhere, nowhere, nowhere, work
-        )  # fmt: skip
+                hold(p.nc, p.ns, int(ties[k, w]), 1, A, b, mu, lower, upper, lam, w, cases)
+        implicit_vjp(p, w, x)
         for k in range(count):
-            convex[k, w] = wp.where(is_convex(nc, int(ties[k, w]), lower, upper, w, cases, kappa), real(1.0), real(0.0))
+            is_up = is_convex(p.nc, int(ties[k, w]), lower, upper, w, cases, kappa)
+            convex[k, w] = wp.where(is_up, real(1.0), real(0.0))
 
     return both
 
@@ -53,14 +58,25 @@ def kernel(real: type):
 def sides(nc, A, b, mu, lower, upper, lam, adj_lam, *, held, real=np.float64):
     """Return the tied rows, whether their kinks are convex, and the multipliers, with all ties on one side."""
     ns, m = len(lower), len(lam)
-    given = [np.array(x, dtype=real).reshape(-1, 1) for x in (A, b, mu, lower, upper, lam, adj_lam)]
-    out = [np.full((rows, 1), np.nan, dtype=real) for rows in (1, m, m, m, m, implicit_rows(m))]
-    arrays = [wp.array(x, device="cpu") for x in (*given, *out)]
-    width = 1e-9 if real is np.float64 else 1e-5
-    wp.launch(
-        kernel(WARP[real]), dim=1, inputs=[nc, ns, int(held), width, *arrays[:7], None, *arrays[7:]], device="cpu"
+    arrays = {"A": A, "b": b, "mu": mu, "lower": lower, "upper": upper, "start": lam, "adj_lam": adj_lam}
+    for name, n in {"lam": m, "multiplier": m, "adj_mu": nc, "adj_lower": ns, "adj_upper": ns}.items():
+        arrays[name] = np.full(n, np.nan)
+    arrays["work"] = np.full(implicit_rows(m), np.nan)
+    p, first = Problem(), {}
+    p.nc, p.ns, p.cone = nc, ns, 1
+    packed = np.zeros(0)
+    for name, values in arrays.items():
+        first[name] = len(packed)
+        setattr(p, name, len(packed))
+        packed = np.append(packed, np.ravel(values))
+    x, count, ties, convex = (
+        wp.array(v.reshape(-1, 1).astype(real), device="cpu")
+        for v in (packed, *(np.full(n, np.nan) for n in (1, m, m)))
     )
-    count, ties, _, convex, kappa, _ = (x.numpy()[:, 0] for x in arrays[7:])
+    width = 1e-9 if real is np.float64 else 1e-5
+    wp.launch(kernel(WARP[real]), dim=1, inputs=[p, int(held), width, x, count, ties, convex], device="cpu")
+    kappa = x.numpy()[first["multiplier"] :][:m, 0]
+    count, ties, convex = (v.numpy()[:, 0] for v in (count, ties, convex))
     n = int(count[0])
     return ties[:n].astype(int).tolist(), convex[:n] == 1.0, kappa
 

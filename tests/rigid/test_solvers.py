@@ -9,6 +9,7 @@ import warp as wp
 
 from pullback.core.launch import kernel_module
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
+from pullback.rigid.solvers.problem import Problem as Rows
 from pullback.rigid.solvers.rows_kernels import SMALL
 from pullback.rigid.solvers.unrolled_kernels import sweep, unrolled_rows, unrolled_vjp
 from tests.reference import contact_solver as reference
@@ -30,56 +31,42 @@ def kernels(real: type) -> Kernels:
     array = wp.array2d(dtype=real)
 
     @wp.kernel(module=kernel_module("test_solvers", real))
-    def solve(
-        nc: int, ns: int, cone: int, sweeps: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
-        work: array,
-    ):  # fmt: skip
+    def solve(p: Rows, sweeps: int, x: array):
         w = wp.tid()
-        m = 3 * nc + ns
+        m = 3 * p.nc + p.ns
         for i in range(m):
-            work[i, w] = lam[i, w]
+            x[p.work + i, w] = x[p.lam + i, w]
         for _ in range(sweeps):
-            sweep(nc, ns, cone, A, b, mu, lower, upper, w, work, m)
+            sweep(p, m, w, x)
         for i in range(m):
-            lam[i, w] = work[i, w]
+            x[p.lam + i, w] = x[p.work + i, w]
 
     @wp.kernel(module=kernel_module("test_solvers", real))
-    def unrolled(
-        nc: int, ns: int, cone: int, sweeps: int, A: array, b: array, mu: array, lower: array, upper: array,
-        start: array, adj_lam: array, adj_A: array, adj_b: array, adj_mu: array, adj_lower: array, adj_upper: array,
-        adj_start: array, work: array,
-    ):  # fmt: skip
-        w = wp.tid()
-        unrolled_vjp(
-            nc, ns, cone, sweeps, A, b, mu, lower, upper, start, adj_lam, w, adj_A, adj_b, adj_mu, adj_lower, adj_upper,
-            adj_start, work,
-        )  # fmt: skip
+    def unrolled(p: Rows, sweeps: int, x: array):
+        unrolled_vjp(p, sweeps, wp.tid(), x)
 
     @wp.kernel(module=kernel_module("test_solvers", real))
-    def implicit(
-        nc: int, ns: int, cone: int, A: array, b: array, mu: array, lower: array, upper: array, lam: array,
-        adj_lam: array, multiplier: array, adj_mu: array, adj_lower: array, adj_upper: array, work: array,
-    ):  # fmt: skip
-        w = wp.tid()
-        implicit_vjp(
-            nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, multiplier, adj_mu, adj_lower, adj_upper, work
-        )  # fmt: skip
+    def implicit(p: Rows, x: array):
+        implicit_vjp(p, wp.tid(), x)
 
     return Kernels(solve, unrolled, implicit)
 
 
-def rows(x: Tensor | None):
-    """Return a tensor (B, ...) as kernels index it, [row, world]."""
-    return None if x is None else wp.from_torch(x.flatten(1).t())
-
-
-def launch(kernel: Any, problems: Problem, cone: bool, *arguments: Any) -> None:
-    """Run a kernel over a batch of problems, its arrays after those of the problem given as (B, n)."""
-    counts, arrays = [], []
-    for x in arguments:
-        counts.append(x) if isinstance(x, int) else arrays.append(rows(x))
-    inputs = [problems.mu.shape[1], problems.lower.shape[1], int(cone), *counts, *map(rows, problems), *arrays]
+def launch(kernel: Any, problems: Problem, cone: bool, *numbers: Any, **arrays: Tensor) -> None:
+    """Run a kernel over a batch of problems, its other arrays (B, ...) given by the names they have in a problem."""
+    named = {**problems._asdict(), **arrays}
+    packed = torch.cat([x.flatten(1) for x in named.values()], 1)
+    p, first = Rows(), 0
+    p.nc, p.ns, p.cone = problems.mu.shape[1], problems.lower.shape[1], int(cone)
+    for name, x in named.items():
+        setattr(p, name, first)
+        first += x[0].numel()
+    inputs = [p, *numbers, wp.from_torch(packed.t())]
     wp.launch(kernel, dim=len(problems.b), inputs=inputs, device=str(problems.b.device))
+    first = 0
+    for x in named.values():
+        x.copy_(packed[:, first : first + x[0].numel()].view_as(x))
+        first += x[0].numel()
 
 
 def like(x: Tensor, *shape: int) -> Tensor:
@@ -89,24 +76,27 @@ def like(x: Tensor, *shape: int) -> Tensor:
 
 def solve(problems: Problem, start: Tensor, sweeps: int, cone: bool) -> Tensor:
     lam = start.clone()
-    launch(kernels(WARP[lam.dtype]).solve, problems, cone, sweeps, lam, like(lam, 2 * lam.shape[1]))
+    launch(kernels(WARP[lam.dtype]).solve, problems, cone, sweeps, lam=lam, work=like(lam, 2 * lam.shape[1]))
     return lam
 
 
 def unrolled(problems: Problem, start: Tensor, adj_lam: Tensor, sweeps: int, cone: bool) -> tuple[Problem, Tensor]:
     adj = Problem(*(like(x, *x.shape[1:]) for x in problems))
-    adj_start = like(start, start.shape[1])
-    work = like(start, unrolled_rows(start.shape[1], sweeps))
-    kernel = kernels(WARP[start.dtype]).unrolled
-    launch(kernel, problems, cone, sweeps, start, adj_lam, *adj, adj_start, work)
-    return adj, adj_start
+    m = start.shape[1]
+    out = {"adj_start": like(start, m), "multiplier": like(start, m), "work": like(start, unrolled_rows(m, sweeps))}
+    out |= {f"adj_{name}": value for name, value in adj._asdict().items() if name != "b"}
+    launch(kernels(WARP[start.dtype]).unrolled, problems, cone, sweeps, start=start, adj_lam=adj_lam, **out)
+    return adj._replace(b=-out["multiplier"]), out["adj_start"]
 
 
 def implicit(problems: Problem, lam: Tensor, adj_lam: Tensor, cone: bool) -> Problem:
     multiplier, work = like(lam, lam.shape[1]), like(lam, implicit_rows(lam.shape[1]))
-    adj = [like(x, *x.shape[1:]) for x in problems[2:]]
-    launch(kernels(WARP[lam.dtype]).implicit, problems, cone, lam, adj_lam, multiplier, *adj, work)
-    return Problem(-torch.einsum("bi,bj->bij", multiplier, lam), -multiplier, *adj)
+    adj = {f"adj_{name}": like(x, *x.shape[1:]) for name, x in problems._asdict().items() if name not in ("A", "b")}
+    launch(
+        kernels(WARP[lam.dtype]).implicit, problems, cone,
+        lam=lam, adj_lam=adj_lam, multiplier=multiplier, work=work, **adj,
+    )  # fmt: skip
+    return Problem(-torch.einsum("bi,bj->bij", multiplier, lam), -multiplier, *adj.values())
 
 
 def random_problems(
@@ -383,22 +373,6 @@ def test_islands_are_solved_one_by_one(cone):
         alone = implicit(group, lam[:, r].clone(), adj_lam[:, r].clone(), cone)
         found = (adj.b[:, r], adj.mu[:, c], adj.lower[:, s], adj.upper[:, s])
         assert_close(found, (alone.b, alone.mu, alone.lower, alone.upper), 1e-11)
-
-
-@both_frictions
-def test_cotangents_nobody_asked_for_are_left_out(cone):
-    problems = random_problems(3)
-    lam, adj_lam = converged(problems, cone), random_like(problems.b)
-    m = lam.shape[1]
-    multiplier, work = like(lam, m), like(lam, implicit_rows(m))
-    launch(kernels(wp.float64).implicit, problems, cone, lam, adj_lam, multiplier, None, None, None, work)
-    assert torch.equal(-multiplier, implicit(problems, lam, adj_lam, cone).b)
-    adj_A, adj_b, work = like(lam, m * m), like(lam, m), like(lam, unrolled_rows(m, 5))
-    kernel = kernels(wp.float64).unrolled
-    launch(kernel, problems, cone, 5, None, adj_lam, adj_A, adj_b, None, None, None, None, work)
-    right, _ = unrolled(problems, torch.zeros_like(lam), adj_lam, 5, cone)
-    assert torch.equal(adj_A, right.A.flatten(1))
-    assert torch.equal(adj_b, right.b)
 
 
 @both_frictions

@@ -10,7 +10,7 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
-from pullback.rigid.world.integrators import STAGES
+from pullback.rigid.world.integrators import SMOOTH
 
 Tensor = torch.Tensor
 
@@ -48,7 +48,7 @@ class ContactForce(Cost):
         sim, what = place.sim, f"ContactForce on {self.body!r}"
         if place.is_end:
             raise PullbackError(f"a {what} stands in the terminal cost, where there is no control; make it running")
-        if STAGES[sim.integrator]:
+        if sim.integrator in SMOOTH:
             raise PullbackError(
                 f"a {what} has no contacts to look at: integrator={sim.integrator!r} is for motion without them; "
                 f"compile with integrator='semi_implicit'"

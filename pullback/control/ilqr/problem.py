@@ -210,8 +210,8 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
 def _within_motors(problem: Problem, low: Tensor | None, high: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Return bounds within what motors give: beyond that a torque changes nothing, and has no gradient."""
     sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
-    gain, kp, kd, limit = sim.parameters().actuators.detach().unflatten(1, (-1, 4)).unbind(-1)
-    most = torch.where((kp == 0.0) & (kd == 0.0) & (gain != 0.0), limit / gain.abs(), torch.inf)
+    numbers = sim.parameters().actuators.detach().unflatten(1, (sim.nu, -1))
+    most = torch.stack([actuator.control_reach(numbers[:, k]) for k, actuator in enumerate(sim.world.actuators)], -1)
     if bool(most.isinf().all()):
         return low, high
     most = most[0] if len(most) == 1 else most.expand(shape)

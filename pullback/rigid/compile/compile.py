@@ -15,6 +15,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
+from pullback.rigid.world.actuators import AFFINE
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
@@ -82,6 +83,9 @@ class SceneArrays:
     pair_sign: np.ndarray
     max_contacts: int
     actuator_dof: np.ndarray
+    actuator_law: np.ndarray
+    actuator_laws: tuple[str, ...]
+    """The kernels files of the laws that actuators follow, the affine one first."""
     limit_dof: np.ndarray
     friction_dof: np.ndarray
     loop_body_a: np.ndarray
@@ -128,6 +132,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
     walks = [forest.loop_walk(a, b) for a, b in ends]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
+    laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
@@ -152,6 +157,8 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
         max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
         actuator_dof=_integers(forest.actuator_dof),
+        actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
+        actuator_laws=laws,
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
@@ -180,7 +187,15 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
-    for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "limit_dof", "friction_dof"):
+    for name in (
+        "pair_dof_start",
+        "pair_dof",
+        "pair_sign",
+        "actuator_dof",
+        "actuator_law",
+        "limit_dof",
+        "friction_dof",
+    ):
         setattr(scene, name, on_device(getattr(arrays, name)))
     for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
         setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
@@ -245,6 +260,7 @@ class Forest:
         self.dof_body: list[int] = []
         self.dof_coordinate: list[int] = []
         self.actuator_dof: list[int] = []
+        self.actuator_laws: list[str] = []
         self.shapes: list[CollisionShape] = []
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
@@ -275,6 +291,7 @@ class Forest:
             self.nq, self.nv = self.nq + nq, self.nv + nv
         if item.robot is not None:
             self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
+            self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
         for shape in colliding_shapes(item):
             self.shapes.append(shape)
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)

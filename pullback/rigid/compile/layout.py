@@ -1,18 +1,22 @@
-"""Where things stand in the packed arrays of a step: its parameters, and the scratch of a world."""
+"""Where things stand in the packed arrays of a step: its parameters, and the scratch of a world.
+
+Each array is declared here once. Names are those of docs/derivations/contact_step.md; m = 3 contacts + scalar rows.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-import warp as wp
-
+from pullback.core.rows import Group, Layout, Rows
 from pullback.rigid.compile.scene import (
     ACTUATOR_ROWS,
+    ADJ_CONTACT_ROWS,
     CANDIDATE_ROWS,
     CONTACT_ROWS,
     LOOP_ROWS,
     MATERIAL_ROWS,
     MAX_CANDIDATES,
+    MOTION_ROWS,
     PAIR_ROWS,
     POSE_ROWS,
     SHAPE_ROWS,
@@ -26,215 +30,167 @@ from pullback.robot.rnea_kernels import VJP_ROWS
 from pullback.robot.topology import DOF_ROWS, INERTIA_ROWS, PLACEMENT_ROWS
 
 
-@wp.struct
-class ParameterRows:
-    """The first row of each group of parameters."""
+@dataclass(frozen=True)
+class Sizes:
+    """How many there are of what a world's arrays are made of."""
 
-    gravity: int
-    placements: int
-    inertias: int
-    dofs: int
-    friction: int
-    actuators: int
-    shapes: int
-    fields: int
-    pairs: int
-    limits: int
-    loops: int
-    material: int  # stiffness and damping of compliant contact
-
-
-@wp.struct
-class ScratchRows:
-    """The first row of each array of a step's scratch."""
-
-    q: int
-    qd: int
-    impulses: int
-    poses: int
-    dynamics: int
-    L: int
-    force: int
-    start: int
-    s: int
-    free: int
-    contacts: int
-    candidates: int
-    hulls: int
-    blocks: int
-    Y: int
-    scalars: int
-    Y_scalar: int
-    loops: int
-    lam: int
-    warm: int
-    stages: int
-    material: int
-    # the adjoint's
-    adj_q: int
-    adj_qd: int
-    adj_impulses: int
-    next_adj_q: int
-    next_adj_qd: int
-    next_adj_impulses: int
-    start_lam: int
-    moved: int
-    gamma: int
+    nbody: int
+    nq: int
+    nv: int
     nu: int
-    columns: int  # of Y^T, three of them
-    zeta: int
-    shift: int
-    rates: int
-    acceleration: int
-    A: int
-    adj_A: int
-    b: int
-    mu: int
-    lower: int
-    upper: int
-    adj_lam: int
-    multiplier: int
-    sides: int
-    alpha: int
-    kept_lam: int
-    adj_mu: int
-    adj_lower: int
-    adj_upper: int
-    adj_contacts: int
-    adj_loops: int
-    motion: int
-    wrench: int
-    recursion: int
-    stage_adj: int
-    solver: int
+    nshape: int
+    nfield: int
+    """Rows of parameters of fields."""
+    npair: int
+    nloop: int
+    impulses: int
+    """Rows of the impulses that a state holds: none unless the solver starts warm."""
+    contacts: int
+    scalars: int
+    """Rows of joint limits, dry friction and loops."""
+    hulls: bool
+    stages: int
+    """Evaluations of the acceleration in an explicit step."""
     slots: int
+    """States that the adjoint of a rollout keeps in scratch."""
+    solver: Solver
+
+    @property
+    def m(self) -> int:
+        """Rows of the contact problem."""
+        return 3 * self.contacts + self.scalars
+
+    @property
+    def columns(self) -> int:
+        """Columns of a step's Jacobian: by coordinates, velocities and controls."""
+        return 2 * self.nv + self.nu
+
+    @property
+    def nstate(self) -> int:
+        """Rows of a state."""
+        return self.nq + self.nv + self.impulses
 
 
-def parameter_rows(
-    nbody: int, nv: int, nu: int, nshape: int, nfield: int, npair: int, nloop: int
-) -> tuple[Any, dict[str, int]]:
-    """Return where each group of parameters starts, and how many rows each has, in order."""
-    sizes = {
-        "gravity": 3,
-        "placements": int(PLACEMENT_ROWS) * nbody,
-        "inertias": int(INERTIA_ROWS) * nbody,
-        "dofs": int(DOF_ROWS) * nv,
-        "friction": nv,
-        "actuators": int(ACTUATOR_ROWS) * nu,
-        "shapes": int(SHAPE_ROWS) * nshape,
-        "fields": nfield,
-        "pairs": int(PAIR_ROWS) * npair,
-        "limits": 2 * nv,
-        "loops": int(LOOP_ROWS) * nloop,
-        "material": int(MATERIAL_ROWS),
-    }
-    rows = ParameterRows()
-    _place(rows, sizes)
-    return rows, sizes
+PARAMETERS = Layout(
+    "ParameterRows",
+    "The first row of each group of parameters (compile/scene.py says what their rows are).",
+    Rows("gravity", lambda n: 3),
+    Rows("placements", lambda n: int(PLACEMENT_ROWS) * n.nbody),
+    Rows("inertias", lambda n: int(INERTIA_ROWS) * n.nbody),
+    Rows("dofs", lambda n: int(DOF_ROWS) * n.nv),
+    Rows("friction", lambda n: n.nv),
+    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nu),
+    Rows("shapes", lambda n: int(SHAPE_ROWS) * n.nshape),
+    Rows("fields", lambda n: n.nfield),
+    Rows("pairs", lambda n: int(PAIR_ROWS) * n.npair),
+    Rows("limits", lambda n: 2 * n.nv),
+    Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
+    Rows("material", lambda n: int(MATERIAL_ROWS), "numbers of a force law of contacts"),
+)
+
+SCRATCH = Layout(
+    "ScratchRows",
+    "The first row of each array of a step's scratch.",
+    # -- every step
+    Group(
+        "state",
+        (
+            Rows("q", lambda n: n.nq),
+            Rows("qd", lambda n: n.nv),
+            Rows("impulses", lambda n: n.impulses, "of the last step, where the solver starts warm"),
+        ),
+    ),
+    Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
+    Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
+    Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
+    Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
+    Rows("start", lambda n: n.nv, "L qd"),
+    Rows("s", lambda n: n.nv, "L v, moved by impulses"),
+    Rows("free", lambda n: n.nv, "L v without contact"),
+    Rows("velocity", lambda n: n.nv, "v after the step, in the axes before it"),
+    Rows("shift", lambda n: n.nv, "part of v that impacts late in the step do not move coordinates by"),
+    Rows("travel", lambda n: n.nv, "v that coordinates move by"),
+    Rows("contacts", lambda n: int(CONTACT_ROWS) * n.contacts),
+    Rows("candidates", lambda n: int(CANDIDATE_ROWS) * int(MAX_CANDIDATES), "features of a pair that may touch"),
+    Rows("hulls", lambda n: _hull_rows() if n.hulls else 0, "of a pair of hulls"),
+    Rows("blocks", lambda n: int(BLOCK_ROWS) * n.contacts, "bias and diagonal block of a contact"),
+    Rows("Y", lambda n: 3 * n.nv * n.contacts, "J L^-1 of contacts"),
+    Rows("scalars", lambda n: int(SCALAR_ROWS) * n.scalars),
+    Rows("Y_scalar", lambda n: n.nv * n.scalars, "J L^-1 of limits, dry friction and loops"),
+    Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
+    Rows("lam", lambda n: n.m, "impulses"),
+    Rows("warm", lambda n: 1, "1: the sweeps started from the impulses of the last step"),
+    Rows("material", lambda n: int(MATERIAL_ROWS)),
+    Rows("stages", lambda n: (n.stages + 1) * (n.nq + 2 * n.nv) if n.stages else 0, "q, qd, qdd of a stage"),
+    # -- where the problem is written as a matrix: a step that may be polished, and every adjoint
+    Rows("A", lambda n: n.m * n.m),
+    Rows("b", lambda n: n.m),
+    Rows("mu", lambda n: n.contacts),
+    Rows("lower", lambda n: n.scalars),
+    Rows("upper", lambda n: n.scalars),
+    Rows("residual", lambda n: n.m, "A lam + b of sweeps; impulses that Newton's step tries"),
+    Rows("kept_lam", lambda n: n.m, "impulses that sweeps left, before they are polished"),
+    Rows("work", lambda n: n.solver.load_kernels().work_rows(n.m, n.solver.iterations), "the solver's own"),
+    Rows("columns", lambda n: 3 * n.nv, "three columns of Y^T"),
+    # -- the adjoint
+    Group(
+        "adj_state",
+        (
+            Rows("adj_q", lambda n: n.nq),
+            Rows("adj_qd", lambda n: n.nv),
+            Rows("adj_impulses", lambda n: n.impulses),
+        ),
+    ),
+    Group(
+        "next_adj_state",
+        (
+            Rows("next_adj_q", lambda n: n.nq, "cotangents of the state after the step"),
+            Rows("next_adj_qd", lambda n: n.nv),
+            Rows("next_adj_impulses", lambda n: n.impulses),
+        ),
+    ),
+    Rows("acceleration", lambda n: n.nv, "a of eq. (8)"),
+    Rows("zeta", lambda n: n.nv, "cotangent of travel"),
+    Rows("zeta_s", lambda n: n.nv, "L^-T zeta"),
+    Rows("gamma", lambda n: n.nv, "L^-T of the cotangent of v"),
+    Rows("eta", lambda n: n.nv, "gamma - Y^T kappa, eq. (9)"),
+    Rows("nu", lambda n: n.nv, "L^-1 eta"),
+    Rows("adj_velocity", lambda n: n.nv, "L^T eta"),
+    Rows("adj_start", lambda n: n.nv, "cotangent of L qd in the biases of impacts"),
+    Rows("adj_force", lambda n: n.nv, "of inverse dynamics"),
+    Rows("adj_lam", lambda n: n.m),
+    Rows("start_lam", lambda n: n.m, "impulses that the sweeps started from"),
+    Rows("adj_start_lam", lambda n: n.m),
+    Rows("multiplier", lambda n: n.m, "kappa"),
+    Rows("adj_A", lambda n: n.m * n.m),
+    Rows("adj_mu", lambda n: n.contacts),
+    Rows("adj_lower", lambda n: n.scalars),
+    Rows("adj_upper", lambda n: n.scalars),
+    Rows("sides", lambda n: side_rows(n.m) if n.solver.kinks == "downhill" else 0, "of the rows at a kink"),
+    Rows("alpha", lambda n: n.m, "weights of a term alpha^T J x"),
+    Rows("rates", lambda n: n.nv, "its x"),
+    Rows("y", lambda n: n.nv, "of a term y^T M z"),
+    Rows("z", lambda n: n.nv),
+    Rows("weights", lambda n: n.m, "a row of H in eq. (11)"),
+    Rows("adj_contacts", lambda n: int(ADJ_CONTACT_ROWS) * n.contacts),
+    Rows("adj_loops", lambda n: int(LOOP_ROWS) * n.nloop),
+    Rows("motion", lambda n: int(MOTION_ROWS) * n.nbody, "of bodies, under the rates of a term"),
+    Rows("wrench", lambda n: 6 * n.nbody, "cotangents of poses"),
+    Rows("recursion", lambda n: max(int(VJP_ROWS), int(PRODUCT_ROWS)) * n.nbody, "of adjoints of dynamics"),
+    Rows("stage_adj", lambda n: (n.stages + 2) * (n.nq + n.nv) if n.stages else 0),
+    Rows("slots", lambda n: n.slots * n.nstate, "states that the adjoint of a rollout keeps"),
+)
+
+FIRST_OF_PROBLEM, FIRST_OF_ADJOINT = "A", "adj_q"
 
 
-def scratch_rows(
-    *,
-    nbody: int,
-    nq: int,
-    nv: int,
-    impulses: int,
-    contacts: int,
-    scalars: int,
-    loops: int,
-    solver: Solver,
-    double: bool,
-    hulls: bool,
-    slots: int,
-    stages: int,
-) -> tuple[Any, int, int]:
-    """Return where each array of scratch starts, how many rows a step needs, and how many its adjoint."""
-    m = 3 * contacts + scalars
-    sizes = {
-        "q": nq,
-        "qd": nv,
-        "impulses": impulses,
-        "poses": int(POSE_ROWS) * nbody,
-        "dynamics": int(DYNAMICS_ROWS) * nbody,
-        "L": nv * nv * max(1, stages),
-        "force": nv,
-        "start": nv,
-        "s": nv,
-        "free": nv,
-        "contacts": int(CONTACT_ROWS) * contacts,
-        "candidates": int(CANDIDATE_ROWS) * int(MAX_CANDIDATES),
-        "hulls": _hull_rows() if hulls else 0,
-        "blocks": int(BLOCK_ROWS) * contacts,
-        "Y": 3 * nv * contacts,
-        "scalars": int(SCALAR_ROWS) * scalars,
-        "Y_scalar": nv * scalars,
-        "loops": int(LOOP_ROWS) * loops,
-        "lam": m,
-        "warm": 1,
-        "stages": (stages + 1) * (nq + 2 * nv) if stages else 0,
-        "material": int(MATERIAL_ROWS),
-    }
-    problem = {
-        "A": m * m,
-        "b": m,
-        "mu": contacts,
-        "lower": scalars,
-        "upper": scalars,
-        "alpha": m,
-        "kept_lam": m,
-        "solver": solver.load_kernels().work_rows(m, solver.iterations),
-        "nu": nv,
-        "columns": 3 * nv,
-    }
-    # a step that may sweep over the problem as a matrix, or end in Newton's, needs that
-    forward = sum((sizes | problem).values()) if solver.finishing_steps(double=double) else sum(sizes.values())
-    sizes |= problem
-    sizes |= {
-        "adj_q": nq,
-        "adj_qd": nv,
-        "adj_impulses": impulses,
-        "next_adj_q": nq,
-        "next_adj_qd": nv,
-        "next_adj_impulses": impulses,
-        "start_lam": m,
-        "moved": nv,
-        "gamma": nv,
-        "zeta": nv,
-        "shift": nv,
-        "rates": nv,
-        "acceleration": nv,
-        "adj_A": m * m,
-        "adj_lam": m,
-        "multiplier": m,
-        "sides": side_rows(m) if solver.kinks == "downhill" else 0,
-        "adj_mu": contacts,
-        "adj_lower": scalars,
-        "adj_upper": scalars,
-        "adj_contacts": 7 * contacts,
-        "adj_loops": int(LOOP_ROWS) * loops,
-        "motion": 12 * nbody,
-        "wrench": 6 * nbody,
-        "recursion": max(int(VJP_ROWS), int(PRODUCT_ROWS)) * nbody,
-        "stage_adj": (stages + 2) * (nq + nv) if stages else 0,
-        "slots": slots * (nq + nv + impulses),
-    }
-    rows = ScratchRows()
-    total = _place(rows, sizes)
-    return rows, forward, total
-
-
-def _place(rows: object, sizes: dict[str, int]) -> int:
-    total = 0
-    for name, size in sizes.items():
-        setattr(rows, name, total)
-        total += size
-    return total
-
-
-# imported lazily: 0.2 s
+def forward_rows(sizes: Sizes, *, as_matrix: bool) -> int:
+    """Return the rows of scratch that a step needs, with or without the problem as a matrix."""
+    return SCRATCH.rows_until(FIRST_OF_ADJOINT if as_matrix else FIRST_OF_PROBLEM, sizes)
 
 
 def _hull_rows() -> int:
+    # imported lazily: 0.2 s
     from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS
 
     return int(CONVEX_ROWS)

@@ -308,7 +308,7 @@ class WorldParameters:
         """Return gain, kp, kd and limit of the joints of one actuator, (b, n, 4)."""
         n = len(efforts)
         columns = []
-        for value in actuator.coefficients(f"the actuator of {name!r}"):
+        for value in actuator.numbers(f"the actuator of {name!r}"):
             if value is None:
                 columns.append(self.like.new_tensor(efforts)[None])
             elif value.ndim == 2 and value.shape[1] != n:

@@ -4,7 +4,7 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
 
     shapes     16 rows a shape      half extents of the core (3), radius, R_BS row by row (9), p_BS (3)
     pairs       2 rows a pair       friction, restitution
-    actuators   4 rows an actuator  gain, kp, kd, effort limit: tau = clamp(gain u - kp q - kd qd, -limit, limit)
+    actuators   4 rows an actuator  numbers of its law; the third is how its force falls with velocity: kd
     limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
     friction    1 row a dof         dry friction [N·m, N]
     loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
@@ -48,12 +48,20 @@ POINT = wp.constant(4)
 NORMAL = wp.constant(7)  # from shape b towards shape a
 CONTACT_ROWS = wp.constant(10)
 
+# rows of a contact's cotangents
+ADJ_GAP = wp.constant(0)
+ADJ_POINT = wp.constant(1)
+ADJ_NORMAL = wp.constant(4)
+ADJ_CONTACT_ROWS = wp.constant(7)
+
 # rows of two features that may touch: their codes, and for edges the side that the normal looks to
 CANDIDATE_ROWS = wp.constant(5)
 MAX_CANDIDATES = wp.constant(32)  # of a pair
 
 # rows of a body's pose in the world
 POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
+
+MOTION_ROWS = wp.constant(12)  # a body's velocity and wrench
 
 
 @wp.struct
@@ -82,6 +90,7 @@ class Scene:
     pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both
     max_contacts: int
     actuator_dof: wp.array(dtype=wp.int32)
+    actuator_law: wp.array(dtype=wp.int32)  # which of the world's laws it follows (step/actuator_kernels.py)
     nlimit: int  # dofs with a limit
     limit_dof: wp.array(dtype=wp.int32)
     nfriction: int  # dofs with dry friction

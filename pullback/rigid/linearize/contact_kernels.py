@@ -5,7 +5,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide.collide_kernels import contact_vjp
-from pullback.rigid.compile.scene import CONTACT_ROWS, NORMAL, PAIR, POINT, Scene
+from pullback.rigid.compile.scene import CONTACT_ROWS, NORMAL, PAIR, POINT
 from pullback.rigid.linearize.dynamics_kernels import (
     AXIS,
     AXIS_ROWS,
@@ -18,6 +18,7 @@ from pullback.rigid.linearize.dynamics_kernels import (
 )
 from pullback.rigid.linearize.rows_kernels import fill
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, SLOPE, TANGENT, smallest_axis
+from pullback.rigid.step.problem_kernels import Job
 from pullback.spatial.arrays import load3, load6, rows_from, store
 from pullback.spatial.vectors import angular, linear, spatial
 
@@ -60,11 +61,16 @@ def first_tangent_jvp(n: Any, t1: Any, dn: Any):
 
 @wp.func
 def write_maps(
-    scene: Scene, c: int, point: Any, body_a: int, body_b: int, poses: wp.array2d(dtype=Any),
-    shapes: wp.array2d(dtype=Any), contacts: wp.array2d(dtype=Any), w: int, wrench: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any), maps: wp.array2d(dtype=Any),
+    job: Job, c: int, point: Any, body_a: int, body_b: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), maps: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write how gap, point and normal of contact c answer to motions of its bodies at its point: eq. (12)."""
+    scene = job.scene
+    poses = rows_from(scratch, job.scratch.poses)
+    shapes = rows_from(parameters, job.parameters.shapes)
+    contacts = rows_from(scratch, job.scratch.contacts)
+    wrench = rows_from(scratch, job.scratch.wrench)
+    tape = rows_from(scratch, job.scratch.candidates)
     zero = point.dtype(0.0)
     one = point.dtype(1.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
@@ -186,11 +192,7 @@ def add_contact_change(
     f = lam[0] * n + lam[1] * t1 + lam[2] * t2
     body_a = scene.shape_body[scene.pair_a[pair]]
     body_b = scene.shape_body[scene.pair_b[pair]]
-    write_maps(
-        scene, c, point, body_a, body_b, rows_from(scratch, job.scratch.poses),
-        rows_from(parameters, job.parameters.shapes), contacts, w, rows_from(scratch, job.scratch.wrench), nowhere,
-        rows_from(scratch, job.scratch.candidates), maps,
-    )  # fmt: skip
+    write_maps(job, c, point, body_a, body_b, parameters, w, scratch, nowhere, maps)
     V_a = body_motion_at(body_a, point, bodies, w)
     V_b = body_motion_at(body_b, point, bodies, w)
     relative = V_a - V_b

@@ -10,6 +10,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.rows import Layout, Rows
 from pullback.rigid.compile.scene import (
     CONTACT_ROWS,
     GAP,
@@ -83,21 +84,21 @@ NEXT_TURNED = wp.constant(51)
 AXIS_ROWS = wp.constant(57)
 
 
-@wp.struct
-class LinearRows:
-    """The first row of each array of a linearisation's scratch."""
-
-    bodies: int
-    axes: int
-    places: int  # of a contact and each dof: velocity of its point, change of force, of torque
-    maps: int  # of a contact: how gap, point and normal answer to motions of its two bodies
-    rows: int  # changes of the velocities of contacts' rows, then of their impulses
-    right: int
-    change: int  # of s = L v, then of v, nv by columns
-    jacobian: int
-    impulses: int  # of a row: what it asks of the impulses of the step before
-    next_q: int
-    next_v: int
+LINEAR = Layout(
+    "LinearRows",
+    "The first row of each array of a linearisation's scratch.",
+    Rows("bodies", lambda n: int(BODY_ROWS) * n.nbody),
+    Rows("axes", lambda n: int(AXIS_ROWS) * n.nv),
+    Rows("places", lambda n: 9 * n.nv, "of a contact and a dof: velocity of the point, change of force, of torque"),
+    Rows("maps", lambda n: 7 * 12, "of a contact: gap, point and normal by motions of its two bodies"),
+    Rows("rows", lambda n: n.m * n.columns, "changes of the velocities of contacts' rows, then of their impulses"),
+    Rows("right", lambda n: max(1, n.m) * n.columns),
+    Rows("change", lambda n: n.nv * n.columns, "of s = L v, then of v"),
+    Rows("jacobian", lambda n: 2 * n.nv * n.columns),
+    Rows("impulses", lambda n: 2 * n.nv * n.impulses, "cotangents of the last step's impulses, for each row"),
+    Rows("next_q", lambda n: n.nq),
+)
+LinearRows = LINEAR.struct
 
 
 @wp.struct
@@ -107,30 +108,6 @@ class LinearJob:
     job: Job
     place: LinearRows
     columns: int
-
-
-def linear_rows(*, nbody: int, nq: int, nv: int, nu: int, impulses: int, rows: int) -> tuple[LinearRows, int]:
-    """Return where each array of a linearisation's scratch starts, and how many rows there are."""
-    columns = 2 * nv + nu
-    sizes = {
-        "bodies": int(BODY_ROWS) * nbody,
-        "axes": int(AXIS_ROWS) * nv,
-        "places": 9 * nv,
-        "maps": 7 * 12,
-        "rows": rows * columns,
-        "right": max(1, rows) * columns,
-        "change": nv * columns,
-        "jacobian": 2 * nv * columns,
-        "impulses": 2 * nv * impulses,
-        "next_q": nq,
-        "next_v": nv,
-    }
-    place = LinearRows()
-    total = 0
-    for name, size in sizes.items():
-        setattr(place, name, total)
-        total += size
-    return place, total
 
 
 @wp.func
@@ -148,7 +125,7 @@ def dof_motion(kind: int, k: int, R: Any, arm: Any):
 
 @wp.func
 def write_motions(
-    job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), next_v: wp.array2d(dtype=Any),
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
     bodies: wp.array2d(dtype=Any), axes: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the motions of bodies and dofs, and each body's own share of the sums: eqs. (2), (3) and (6)."""
@@ -188,7 +165,7 @@ def write_motions(
             S = dof_motion(kind, k, R, arm)
             rate = rate + qd[v, w] * S
             A = A + acceleration[v, w] * S
-            N = N + next_v[v, w] * S
+            N = N + scratch[job.scratch.velocity + v, w] * S
         V = V_P + rate
         A = A + cross_motion(V, rate)
         for k in range(joint_dofs(kind)):

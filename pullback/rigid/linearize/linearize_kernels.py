@@ -19,8 +19,7 @@ from pullback.rigid.rollout_kernels import copy_rows, copy_state
 from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
-from pullback.rigid.step.dynamics_kernels import solve_factor
-from pullback.rigid.step.integrate_kernels import add_axes_rate, half_sinc, integrate, quaternion_product, turn_of
+from pullback.rigid.step.integrate_kernels import half_sinc, integrate, quaternion_product, turn_of
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
@@ -28,8 +27,9 @@ from pullback.rigid.step.step_kernels import (
     NOT_FINITE,
     OVERFLOW,
     contact_problem,
-    impact_shift,
     move,
+    write_acceleration,
+    write_velocities,
 )
 from pullback.rigid.step.step_vjp_kernels import step_vjp
 from pullback.rigid.step.variants import Step
@@ -167,35 +167,13 @@ def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=
 
 
 @wp.func
-def write_velocities(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any), next_v: wp.array2d(dtype=Any)):
-    """Write the new velocity, in the axes before the step, and the acceleration that leads to it."""
-    nv = job.scene.topology.nv
-    place = job.scratch
-    dt = scratch.dtype(job.settings.dt)
-    qd = rows_from(scratch, place.qd)
-    acceleration = rows_from(scratch, place.acceleration)
-    for v in range(nv):
-        next_v[v, w] = scratch[place.s + v, w]
-        acceleration[v, w] = -qd[v, w]
-    solve_factor(job.scene, rows_from(scratch, place.L), w, next_v)
-    add_axes_rate(job.scene, -dt, qd, w, acceleration)
-    for v in range(nv):
-        acceleration[v, w] = (next_v[v, w] + acceleration[v, w]) / dt
-
-
-@wp.func
-def write_next_q(linear_job: LinearJob, nc: int, w: int, scratch: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any)):
+def write_next_q(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any)):
     """Write the coordinates after the step."""
     job = linear_job.job
     next_q = rows_from(work, linear_job.place.next_q)
-    moving = rows_from(work, linear_job.place.next_v)
-    shift = rows_from(scratch, job.scratch.shift)
     for k in range(job.scene.nq):
         next_q[k, w] = scratch[job.scratch.q + k, w]
-    if impact_shift(job, nc, w, scratch, shift) == 1:
-        for v in range(job.scene.topology.nv):
-            moving[v, w] = moving[v, w] - shift[v, w]
-    integrate(job.scene, scratch.dtype(job.settings.dt), moving, w, next_q)
+    integrate(job.scene, scratch.dtype(job.settings.dt), rows_from(scratch, job.scratch.travel), w, next_q)
 
 
 # -- the kernel ------------------------------------------------------------------------------------------------------
@@ -249,12 +227,10 @@ def kernels(kind: Step):
         rows: a, status: a, scratch: a, work: a, nowhere: a,
     ):  # fmt: skip
         place = linear_job.job.scratch
-        nq = linear_job.job.scene.nq
         nv = linear_job.job.scene.topology.nv
         ni = linear_job.job.nimpulse
         columns = linear_job.columns
         dt = real(linear_job.job.settings.dt)
-        next_v = rows_from(work, linear_job.place.next_v)
         w = wp.tid()
         flags = int(0)
         is_last = bool(True)
@@ -262,14 +238,14 @@ def kernels(kind: Step):
         for k in range(linear_job.job.nactions):
             op = linear_job.job.actions[3 * k]
             slot = linear_job.job.actions[3 * k + 2]
-            here = place.slots + (slot - linear_job.job.nkept) * (nq + nv + ni)
+            here = place.slots + (slot - linear_job.job.nkept) * linear_job.job.nstate
             if op == _RESTORE:
                 if slot == 0:
                     copy_state(linear_job.job, q0, qd0, impulses0, 0, w, scratch)
                 else:
-                    copy_rows(scratch, here, nq + nv + ni, w, scratch, place.q)
+                    copy_rows(scratch, here, linear_job.job.nstate, w, scratch, place.state)
             elif op == _SAVE:
-                copy_rows(scratch, place.q, nq + nv + ni, w, scratch, here)
+                copy_rows(scratch, place.state, linear_job.job.nstate, w, scratch, here)
             else:
                 found, ns = problem(linear_job.job, controls, parameters, w, scratch)
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
@@ -282,18 +258,19 @@ def kernels(kind: Step):
                     if not move(linear_job.job, nc, ns, w, scratch):
                         flags = flags | NOT_FINITE
                 else:
-                    write_velocities(linear_job.job, nc, w, scratch, next_v)
+                    write_velocities(linear_job.job, nc, w, scratch)
+                    write_acceleration(linear_job.job, w, scratch)
                     # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
                     if can_be_a_matrix(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
                         change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
                         write_jacobian(
-                            linear_job.job.scene, dt, columns, next_v, rows_from(work, linear_job.place.change), w,
-                            rows_from(work, linear_job.place.jacobian),
+                            linear_job.job.scene, dt, columns, rows_from(scratch, place.velocity),
+                            rows_from(work, linear_job.place.change), w, rows_from(work, linear_job.place.jacobian),
                         )  # fmt: skip
                         multiply(linear_job, w, is_last, rows, work)
                     else:
                         by_rows = True
-                        write_next_q(linear_job, nc, w, scratch, work)
+                        write_next_q(linear_job, w, scratch, work)
                         if is_last:
                             start_rows(linear_job, w, rows, work)
                         for r in range(2 * nv):

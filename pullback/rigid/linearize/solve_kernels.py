@@ -7,7 +7,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ACTUATOR_ROWS, CONTACT_ROWS, PAIR
+from pullback.rigid.compile.scene import CONTACT_ROWS, PAIR
 from pullback.rigid.linearize.contact_kernels import add_contact_change, write_plane_rows
 from pullback.rigid.linearize.dynamics_kernels import (
     LinearJob,
@@ -33,8 +33,8 @@ from pullback.rigid.solvers.implicit_kernels import (
     assemble,
 )
 from pullback.rigid.solvers.rows_kernels import add_multiple
+from pullback.rigid.step.actuator_kernels import actuator
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
-from pullback.rigid.step.integrate_kernels import actuator_force
 from pullback.robot.topology import DAMPING, DOF_ROWS, FREE
 from pullback.spatial.arrays import load3, load6, rows_from, store
 from pullback.spatial.vectors import spatial
@@ -58,13 +58,12 @@ def add_forces(
         at = v * columns + nv + v
         change[at, w] = change[at, w] - dt * parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
     for a in range(scene.nu):
-        row = a * ACTUATOR_ROWS
-        if wp.abs(actuator_force(scene, a, q, qd, u, actuators, w)) <= actuators[row + 3, w]:
-            v = scene.actuator_dof[a]
-            at = v * columns
-            change[at + v, w] = change[at + v, w] - dt * actuators[row + 1, w]
-            change[at + nv + v, w] = change[at + nv + v, w] - dt * actuators[row + 2, w]
-            change[at + 2 * nv + a, w] = dt * actuators[row, w]
+        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
+        v = scene.actuator_dof[a]
+        at = v * columns
+        change[at + v, w] = change[at + v, w] + dt * slopes[1]
+        change[at + nv + v, w] = change[at + nv + v, w] + dt * slopes[2]
+        change[at + 2 * nv + a, w] = dt * slopes[0]
 
 
 @wp.func
@@ -119,7 +118,7 @@ def write_right(
     columns = linear_job.columns
     nv = scene.topology.nv
     m = 3 * nc + ns
-    solver = rows_from(scratch, job.scratch.solver)
+    solver = rows_from(scratch, job.scratch.work)
     scalars = rows_from(scratch, job.scratch.scalars)
     change = rows_from(work, linear_job.place.change)
     right = rows_from(work, linear_job.place.right)
@@ -164,7 +163,7 @@ def subtract_impulses(
     columns = linear_job.columns
     nv = scene.topology.nv
     m = 3 * nc + ns
-    solver = rows_from(scratch, job.scratch.solver)
+    solver = rows_from(scratch, job.scratch.work)
     change = rows_from(work, linear_job.place.change)
     right = rows_from(work, linear_job.place.right)
     impulses = rows_from(work, linear_job.place.rows)
@@ -200,7 +199,7 @@ def velocity_jacobian(
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
     work: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the change of the new velocity, nv by columns; `next_v` and the acceleration are there already."""
+    """Write the change of the new velocity, nv by columns; the velocity and the acceleration are there already."""
     job = linear_job.job
     scene = job.scene
     place = linear_job.place
@@ -209,10 +208,10 @@ def velocity_jacobian(
     axes = rows_from(work, place.axes)
     change = rows_from(work, place.change)
     L = rows_from(scratch, job.scratch.L)
-    solver = rows_from(scratch, job.scratch.solver)
+    solver = rows_from(scratch, job.scratch.work)
     lam = rows_from(scratch, job.scratch.lam)
     # the change of forces at fixed acceleration and impulses
-    write_motions(job, parameters, w, scratch, rows_from(work, place.next_v), bodies, axes)
+    write_motions(job, parameters, w, scratch, bodies, axes)
     write_impulses(job, nc, parameters, w, scratch, bodies)
     gather(scene, scratch.dtype(job.settings.dt), w, bodies, axes)
     fill(change, 0, scene.topology.nv * columns, w)

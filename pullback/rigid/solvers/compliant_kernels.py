@@ -9,7 +9,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import CONTACT_ROWS, GAP
+from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, GAP
 from pullback.rigid.solvers import pgs_kernels as pgs
 from pullback.rigid.solvers.force_law_kernels import compliant_vjp, normal_impulse, solve_normal, solve_sliding
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, solve_in_place
@@ -30,7 +30,6 @@ from pullback.rigid.step.constraint_kernels import (
     scalar_dot,
 )
 from pullback.rigid.step.impulse_kernels import apply_impulses, without_impulses
-from pullback.rigid.step.jacobian_kernels import ADJ_CONTACT_ROWS, ADJ_GAP
 from pullback.rigid.step.problem_kernels import Job, write_problem
 from pullback.spatial.arrays import load3, load6, rows_from, store
 
@@ -101,10 +100,7 @@ def compliant_sweeps(job: Job, iterations: int, nc: int, ns: int, w: int, scratc
                 change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
         if ns > 0:
             # one sweep over the other rows
-            one, moved = solve(
-                scene, job.settings, 1, 0, ns, contacts, blocks, Y, rows_from(scratch, place.scalars),
-                rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam + 3 * nc), s,
-            )  # fmt: skip
+            one, moved = solve(job, 1, 0, ns, place.lam + 3 * nc, w, scratch)
             change = wp.max(change, moved)
         sweeps += 1
         left -= 1
@@ -157,7 +153,7 @@ def write_system(job: Job, nc: int, ns: int, transposed: bool, w: int, scratch: 
     one = scratch.dtype(1.0)
     cfm = scratch.dtype(job.settings.cfm)
     A = rows_from(scratch, place.A)
-    G = rows_from(scratch, place.solver)
+    G = rows_from(scratch, place.work)
     s = rows_from(scratch, place.s)
     across = m
     down = int(1)
@@ -198,9 +194,9 @@ def newton_step(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=An
     """Replace the impulses by those of Newton's step on eq. (11); A is there, s is that of the impulses."""
     place = job.scratch
     m = 3 * nc + ns
-    step = rows_from(scratch, place.solver + m * m)
+    step = rows_from(scratch, place.work + m * m)
     write_system(job, nc, ns, False, w, scratch)
-    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.solver))
+    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.work))
     size = scratch.dtype(0.0)
     for i in range(m):
         size += wp.abs(step[i, w])
@@ -247,14 +243,14 @@ def compliant_solver_vjp(
     law = job.settings.compliance
     m = 3 * nc + ns
     zero = scratch.dtype(0.0)
-    x = rows_from(scratch, place.solver + m * m)
+    x = rows_from(scratch, place.work + m * m)
     kappa = rows_from(scratch, place.multiplier)
     adj_contacts = rows_from(scratch, place.adj_contacts)
     adj_material = rows_from(adj_parameters, job.parameters.material)
     write_system(job, nc, ns, True, w, scratch)
     for i in range(m):
         x[i, w] = scratch[place.adj_lam + i, w]
-    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.solver))
+    solve_in_place(m, m * m, m * (m + 1), w, rows_from(scratch, place.work))
     for c in range(nc):
         u = row_dots(
             scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), rows_from(scratch, place.s), w

@@ -1,8 +1,6 @@
 """An exact solver of contact problems: Newton's method, and a curve to the solution (docs/derivations/exact_solver.md).
 
-    r = A lam + b,    contact c: rows 3c (normal), 3c+1, 3c+2 (tangents),    scalar s: row 3 nc + s
-
-A at row i m + j, m = 3 nc + ns; b, lam at row i; mu at row c; lower, upper at row s. A solution is a zero at eps = 0 of
+The problem is that of problem.py. A solution is a zero at eps = 0 of
 
     G(lam, eps) = a (lam - P(x)),    x = (1 - kappa) lam - r / a                                        (7)
 
@@ -19,6 +17,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.solvers import pgs_kernels as pgs
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
 from pullback.rigid.solvers.smooth_kernels import (
     eliminate,
@@ -28,7 +27,7 @@ from pullback.rigid.solvers.smooth_kernels import (
     set_multiple,
 )
 from pullback.rigid.step.impulse_kernels import apply_impulses, without_impulses
-from pullback.rigid.step.problem_kernels import Job, write_problem
+from pullback.rigid.step.problem_kernels import Job, problem_of, write_problem
 from pullback.spatial.arrays import rows_from
 
 LANDING_STEPS = wp.constant(8)
@@ -70,10 +69,14 @@ def candidate(
 
 @wp.func
 def write_row(
-    m: int, i: int, first: int, value: Any, rate: Any, keep: Any, size: Any, slopes: Any, sizes: Any,
-    A: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any),
+    p: Problem, i: int, first: int, value: Any, rate: Any, keep: Any, size: Any, slopes: Any, sizes: Any, w: int,
+    x: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write row i of the system, eq. (9), for slopes dP_i/dx of up to three rows from `first` on; return |G_i|."""
+    A = rows_from(x, p.A)
+    lam = rows_from(x, p.lam)
+    work = rows_from(x, p.work)
+    m = 3 * p.nc + p.ns
     at = i * (m + 3)
     zero = A.dtype(0.0)
     set_multiple(work, at, size * slopes[0] / sizes[0], A, first * m, m, w)
@@ -107,11 +110,18 @@ def unevenness(i: int, attempt: int, eps: Any):
 
 @wp.func
 def linearize(
-    nc: int, ns: int, cone: int, attempt: int, eps: Any, phase: Any, soft: Any, projected: int,
-    A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any),
-    upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any),
-):  # fmt: skip
+    p: Problem, attempt: int, eps: Any, phase: Any, soft: Any, projected: int, w: int, x: wp.array2d(dtype=Any)
+):
     """Write G, its derivatives and the projected impulses; return the largest |G| and the largest a |lam|."""
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    lam = rows_from(x, p.lam)
+    work = rows_from(x, p.work)
+    nc = p.nc
+    ns = p.ns
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     one = A.dtype(1.0)
@@ -120,8 +130,8 @@ def linearize(
     largest = zero
     for c in range(nc):
         i = 3 * c
-        size = contact_size(cone, m, i, A, w)
-        x = wp.vector(
+        size = contact_size(p.cone, m, i, A, w)
+        target = wp.vector(
             candidate(m, i, keep, size[0], A, b, lam, w),
             candidate(m, i + 1, keep, size[1], A, b, lam, w),
             candidate(m, i + 2, keep, size[2], A, b, lam, w),
@@ -130,23 +140,23 @@ def linearize(
         widths = wp.vector(width / size[0], width / size[1], width / size[2])
         # friction sets in as eps falls, eq. (8)
         friction = mu[c, w] / (one + phase)
-        P, slopes, rate = projected_contact(cone, x, widths, friction, -friction * phase / (one + phase))
+        P, slopes, rate = projected_contact(p.cone, target, widths, friction, -friction * phase / (one + phase))
         for k in range(3):
             work[projected + i + k, w] = P[k]
             row = wp.vector(slopes[k, 0], slopes[k, 1], slopes[k, 2])
-            g = write_row(m, i + k, i, P[k], rate[k], keep, size[k], row, size, A, lam, w, work)
+            g = write_row(p, i + k, i, P[k], rate[k], keep, size[k], row, size, w, x)
             worst = larger(worst, g)
             largest = wp.max(largest, size[k] * wp.abs(lam[i + k, w]))
     for s in range(ns):
         i = 3 * nc + s
         size_s = A[i * (m + 1), w]
-        x_s = candidate(m, i, keep, size_s, A, b, lam, w)
+        target_s = candidate(m, i, keep, size_s, A, b, lam, w)
         P_s, slope_s, rate_s = projected_scalar(
-            x_s, eps * unevenness(i, attempt, eps) / size_s, lower[s, w], upper[s, w]
+            target_s, eps * unevenness(i, attempt, eps) / size_s, lower[s, w], upper[s, w]
         )
         work[projected + i, w] = P_s
         row = wp.vector(slope_s, zero, zero)
-        g = write_row(m, i, i, P_s, rate_s, keep, size_s, row, wp.vector(size_s, one, one), A, lam, w, work)
+        g = write_row(p, i, i, P_s, rate_s, keep, size_s, row, wp.vector(size_s, one, one), w, x)
         worst = larger(worst, g)
         largest = wp.max(largest, size_s * wp.abs(lam[i, w]))
     return worst, largest
@@ -271,15 +281,20 @@ def move_along(
 
 
 @wp.func(inline=False)
-def exact_solve(
-    nc: int, ns: int, cone: int, tolerance: Any, limit: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
-    mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,
-    lam: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
-):  # fmt: skip
+def exact_solve(p: Problem, tolerance: Any, limit: int, w: int, x: wp.array2d(dtype=Any)):
     """Replace lam by the solution, with |G| <= `tolerance`; return the systems solved, negative if more than `limit`.
 
     Where it does not converge, lam is left as it was.
     """
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    lam = rows_from(x, p.lam)
+    work = rows_from(x, p.work)
+    nc = p.nc
+    ns = p.ns
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     one = A.dtype(1.0)
@@ -314,9 +329,7 @@ def exact_solve(
         if not landing:
             eps = wp.exp(sigma)
         phase = eps / speed
-        worst, largest = linearize(
-            nc, ns, cone, attempt, eps, phase, softness * phase, projected, A, b, mu, lower, upper, lam, w, work
-        )  # fmt: skip
+        worst, largest = linearize(p, attempt, eps, phase, softness * phase, projected, w, x)
         if found:
             # one more step than it takes, kept if it came closer
             running = False
@@ -418,15 +431,10 @@ def exact_solve(
 @wp.func
 def polish(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the impulses by the solution, and s with them; return whether it was found."""
-    place = job.scratch
     without_impulses(job, w, scratch)
     write_problem(job, nc, ns, w, scratch)
-    systems = exact_solve(
-        nc, ns, job.settings.cone, scratch.dtype(job.settings.tolerance), EXACT_STEPS,
-        rows_from(scratch, place.A), rows_from(scratch, place.b), rows_from(scratch, place.mu),
-        rows_from(scratch, place.lower), rows_from(scratch, place.upper), w, rows_from(scratch, place.lam),
-        rows_from(scratch, place.solver),
-    )  # fmt: skip
+    tolerance = scratch.dtype(job.settings.tolerance)
+    systems = exact_solve(problem_of(job, nc, ns), tolerance, EXACT_STEPS, w, scratch)
     apply_impulses(job, nc, ns, w, scratch)
     return systems >= 0
 

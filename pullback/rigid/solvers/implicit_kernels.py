@@ -1,9 +1,7 @@
 """The adjoint of a contact problem at its solution (docs/derivations/contact_solver.md).
 
-    r = A lam + b,    contact c: rows 3c (normal), 3c+1, 3c+2 (tangents),    scalar s: row 3 nc + s
-
-A at row i m + j, m = 3 nc + ns; b, lam at row i; mu at row c; lower, upper at row s. The solution tells which rows are
-held. With an unknown z for each, trial columns E (d lam = E dz + what bounds and mu move) and test columns R,
+The problem is that of problem.py. Its solution tells which rows are held. With an unknown z for each, trial columns E
+(d lam = E dz + what bounds and mu move) and test columns R,
 
     (R^T A E + D)^T y = E^T adj_lam,    multiplier = R y,    adj_b = -multiplier,    adj_A = -multiplier lam^T
 
@@ -15,7 +13,9 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import NEGLIGIBLE, SMALL, add_multiple, dot_rows, find_islands, solve_small
+from pullback.spatial.arrays import rows_from
 
 # rows of work an unknown, after the m m rows of the matrix; after those of all unknowns, the right-hand side, the
 # equation by which each unknown was eliminated, and the island of each row
@@ -310,57 +310,59 @@ def solve_unknowns(
 
 
 @wp.func
-def bounds_vjp(
-    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
-    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
-    adj_lam: wp.array2d(dtype=Any), w: int, multiplier: wp.array2d(dtype=Any), adj_mu: wp.array2d(dtype=Any),
-    adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
-):  # fmt: skip
+def bounds_vjp(p: Problem, w: int, x: wp.array2d(dtype=Any)):
     """Write the cotangents of friction coefficients and bounds: eqs. (15) and (16)."""
-    m = 3 * nc + ns
-    zero = A.dtype(0.0)
-    # rho = adj_lam - A^T multiplier, in the first rows of work
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    lam = rows_from(x, p.lam)
+    multiplier = rows_from(x, p.multiplier)
+    rho = rows_from(x, p.work)
+    m = 3 * p.nc + p.ns
+    zero = x.dtype(0.0)
+    # rho = adj_lam - A^T multiplier
     for i in range(m):
-        work[i, w] = adj_lam[i, w]
+        rho[i, w] = x[p.adj_lam + i, w]
     for i in range(m):
         if multiplier[i, w] != zero:
-            add_multiple(work, 0, -multiplier[i, w], A, i * m, m, w)
-    if adj_mu:
-        for c in range(nc):
-            i = 3 * c
-            adj_mu[c, w] = zero
-            if lam[i, w] > zero:
-                e, r = contact_direction(c, m, cone, A, b, mu, lam, w)
-                adj_mu[c, w] = lam[i, w] * wp.dot(e, wp.vector(work[i + 1, w], work[i + 2, w]))
-    for s in range(ns):
-        i = 3 * nc + s
+            add_multiple(rho, 0, -multiplier[i, w], A, i * m, m, w)
+    for c in range(p.nc):
+        i = 3 * c
+        adj_mu = zero
+        if lam[i, w] > zero:
+            e, r = contact_direction(c, m, p.cone, A, b, mu, lam, w)
+            adj_mu = lam[i, w] * wp.dot(e, wp.vector(rho[i + 1, w], rho[i + 2, w]))
+        x[p.adj_mu + c, w] = adj_mu
+    for s in range(p.ns):
+        i = 3 * p.nc + s
         above = lam[i, w] >= upper[s, w]
         below = lam[i, w] <= lower[s, w]
         if above and below:
             # no room between the bounds: the residual tells which of them stops the impulse
             above = b[i, w] + dot_rows(A, i * m, lam, 0, m, w) <= zero
             below = not above
-        if adj_upper:
-            adj_upper[s, w] = wp.where(above, work[i, w], zero)
-        if adj_lower:
-            adj_lower[s, w] = wp.where(below, work[i, w], zero)
+        x[p.adj_upper + s, w] = wp.where(above, rho[i, w], zero)
+        x[p.adj_lower + s, w] = wp.where(below, rho[i, w], zero)
 
 
 @wp.func
-def implicit_vjp(
-    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
-    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any),
-    adj_lam: wp.array2d(dtype=Any), w: int, multiplier: wp.array2d(dtype=Any), adj_mu: wp.array2d(dtype=Any),
-    adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
-):  # fmt: skip
+def implicit_vjp(p: Problem, w: int, x: wp.array2d(dtype=Any)):
     """Write the multiplier, from which adj_b = -multiplier and adj_A = -multiplier lam^T, and what mu and bounds get.
 
-    `lam` is the solution. adj_mu, adj_lower and adj_upper may be absent.
+    `lam` is the solution.
     """
-    m = 3 * nc + ns
-    zero = A.dtype(0.0)
-    count = add_unknowns(nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, work)
-    solve_unknowns(nc, count, m, True, A, w, work)
+    A = rows_from(x, p.A)
+    multiplier = rows_from(x, p.multiplier)
+    work = rows_from(x, p.work)
+    m = 3 * p.nc + p.ns
+    zero = x.dtype(0.0)
+    count = add_unknowns(
+        p.nc, p.ns, p.cone, A, rows_from(x, p.b), rows_from(x, p.mu), rows_from(x, p.lower), rows_from(x, p.upper),
+        rows_from(x, p.lam), rows_from(x, p.adj_lam), w, work,
+    )  # fmt: skip
+    solve_unknowns(p.nc, count, m, True, A, w, work)
     right = m * (m + UNKNOWN_ROWS)
     # eq. (14)
     for i in range(m):
@@ -372,7 +374,4 @@ def implicit_vjp(
         second = work[at + TEST_SECOND, w]
         if second != zero:
             multiplier[i + 1, w] += second * work[right + k, w]
-    if adj_mu or adj_lower or adj_upper:
-        bounds_vjp(
-            nc, ns, cone, A, b, mu, lower, upper, lam, adj_lam, w, multiplier, adj_mu, adj_lower, adj_upper, work
-        )  # fmt: skip
+    bounds_vjp(p, w, x)

@@ -10,10 +10,10 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ACTUATOR_ROWS, Scene
+from pullback.rigid.compile.scene import Scene
 from pullback.rigid.solvers.implicit_kernels import slack, tangent_residual
 from pullback.rigid.solvers.rows_kernels import dot_rows
-from pullback.rigid.step.integrate_kernels import actuator_force
+from pullback.rigid.step.actuator_kernels import actuator
 
 # runs of m rows of work: the impulses that cases are read off, the rows that are tied, and for each of these whether it
 # is held, whether the first way held it, and whether its kink is convex; then the lengths of the best gradient, of this
@@ -175,10 +175,9 @@ def control_length(
     by_controls = nu.dtype(0.0)
     by_velocity = nu.dtype(0.0)
     for a in range(scene.nu):
-        row = a * ACTUATOR_ROWS
-        if wp.abs(actuator_force(scene, a, q, qd, u, actuators, w)) <= actuators[row + 3, w]:
-            share = actuators[row, w] * nu[scene.actuator_dof[a], w]
-            by_controls += share * share
+        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
+        share = slopes[0] * nu[scene.actuator_dof[a], w]
+        by_controls += share * share
     for v in range(scene.topology.nv):
         by_velocity += eta[v, w] * eta[v, w]
     return wp.vector(by_controls, by_velocity)

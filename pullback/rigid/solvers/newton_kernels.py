@@ -21,19 +21,28 @@ from pullback.rigid.solvers.implicit_kernels import (
     contact_direction,
     solve_unknowns,
 )
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import dot_rows
+from pullback.spatial.arrays import rows_from
 
 LARGEST = wp.constant(1.0e8)
 """Impulses that would change velocities by more than this many times the largest hide what they do in rounding."""
 
 
 @wp.func(inline=False)
-def newton_step(
-    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
-    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int, lam: wp.array2d(dtype=Any),
-    moved: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Replace lam by the impulses after one step, eq. (17), within their bounds; `moved` is m rows of scratch."""
+def newton_step(p: Problem, w: int, x: wp.array2d(dtype=Any)):
+    """Replace lam by the impulses after one step, eq. (17), within their bounds."""
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    lam = rows_from(x, p.lam)
+    work = rows_from(x, p.work)
+    moved = rows_from(x, p.residual)
+    nc = p.nc
+    ns = p.ns
+    cone = p.cone
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     count = add_unknowns(nc, ns, cone, A, b, mu, lower, upper, lam, lam, w, work)

@@ -22,7 +22,7 @@ from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.sweep_kernels import solve, solve_matrix
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows, unrolled_vjp
 from pullback.rigid.step.impulse_kernels import apply_impulses, raised_by_impulses, started_warm, without_impulses
-from pullback.rigid.step.problem_kernels import Job, write_problem
+from pullback.rigid.step.problem_kernels import Job, problem_of, write_problem
 from pullback.rigid.step.warm_kernels import load_impulses
 from pullback.spatial.arrays import rows_from
 
@@ -50,24 +50,15 @@ def never_needs_matrix(job: Job, nc: int, ns: int):
 @wp.func
 def sweep_rows(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Sweep over the rows until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
-    place = job.scratch
-    sweeps, change = solve(
-        job.scene, job.settings, limit, nc, ns, rows_from(scratch, place.contacts),
-        rows_from(scratch, place.blocks), rows_from(scratch, place.Y), rows_from(scratch, place.scalars),
-        rows_from(scratch, place.Y_scalar), w, rows_from(scratch, place.lam), rows_from(scratch, place.s),
-    )  # fmt: skip
+    sweeps, change = solve(job, limit, nc, ns, job.scratch.lam, w, scratch)
     return sweeps, change
 
 
 @wp.func
 def sweep_matrix(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Do what `sweep_rows` does, for the problem as a matrix."""
-    place = job.scratch
-    sweeps, change = solve_matrix(
-        nc, ns, job.settings.cone, limit, scratch.dtype(job.settings.tolerance), rows_from(scratch, place.A),
-        rows_from(scratch, place.b), rows_from(scratch, place.mu), rows_from(scratch, place.lower),
-        rows_from(scratch, place.upper), w, rows_from(scratch, place.lam), rows_from(scratch, place.alpha),
-    )  # fmt: skip
+    tolerance = scratch.dtype(job.settings.tolerance)
+    sweeps, change = solve_matrix(problem_of(job, nc, ns), limit, tolerance, w, scratch)
     apply_impulses(job, nc, ns, w, scratch)
     return sweeps, change
 
@@ -87,15 +78,10 @@ def sweep(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dt
 @wp.func
 def polish(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the impulses by those of Newton's step on the rows that hold; return False: sweeps have to verify it."""
-    place = job.scratch
     if not needs_matrix(job, nc, ns):
         without_impulses(job, w, scratch)
         write_problem(job, nc, ns, w, scratch)
-    newton_step(
-        nc, ns, job.settings.cone, rows_from(scratch, place.A), rows_from(scratch, place.b),
-        rows_from(scratch, place.mu), rows_from(scratch, place.lower), rows_from(scratch, place.upper), w,
-        rows_from(scratch, place.lam), rows_from(scratch, place.alpha), rows_from(scratch, place.solver),
-    )  # fmt: skip
+    newton_step(problem_of(job, nc, ns), w, scratch)
     apply_impulses(job, nc, ns, w, scratch)
     return False
 
@@ -134,17 +120,7 @@ def solver_vjp(
     The implicit adjoint reads the case of each row off the impulses from row `cases` of scratch on.
     """
     place = job.scratch
-    A = rows_from(scratch, place.A)
-    b = rows_from(scratch, place.b)
-    mu = rows_from(scratch, place.mu)
-    lower = rows_from(scratch, place.lower)
-    upper = rows_from(scratch, place.upper)
-    adj_lam = rows_from(scratch, place.adj_lam)
-    kappa = rows_from(scratch, place.multiplier)
-    adj_mu = rows_from(scratch, place.adj_mu)
-    adj_lower = rows_from(scratch, place.adj_lower)
-    adj_upper = rows_from(scratch, place.adj_upper)
-    work = rows_from(scratch, place.solver)
+    problem = problem_of(job, nc, ns)
     if is_unrolled(job, sweeps):
         start = rows_from(scratch, place.start_lam)
         for r in range(3 * nc + ns):
@@ -154,17 +130,10 @@ def solver_vjp(
                 job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
                 rows_from(scratch, place.impulses), w, start,
             )  # fmt: skip
-        unrolled_vjp(
-            nc, ns, job.settings.cone, wp.abs(sweeps), A, b, mu, lower, upper, start, adj_lam, w,
-            rows_from(scratch, place.adj_A), kappa, adj_mu, adj_lower, adj_upper, start, work,
-        )  # fmt: skip
-        for r in range(3 * nc + ns):
-            kappa[r, w] = -kappa[r, w]
+        unrolled_vjp(problem, wp.abs(sweeps), w, scratch)
     else:
-        implicit_vjp(
-            nc, ns, job.settings.cone, A, b, mu, lower, upper, rows_from(scratch, cases), adj_lam, w,
-            kappa, adj_mu, adj_lower, adj_upper, work,
-        )  # fmt: skip
+        problem.lam = cases
+        implicit_vjp(problem, w, scratch)
 
 
 def functions(real: type) -> dict[Any, Any]:

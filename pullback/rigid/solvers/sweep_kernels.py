@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import Scene
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, add_three_rows, dot_rows
 from pullback.rigid.step.constraint_kernels import (
     BIAS,
@@ -20,13 +20,13 @@ from pullback.rigid.step.constraint_kernels import (
     SCALAR_DIAGONAL,
     SCALAR_ROWS,
     UPPER,
-    ContactSettings,
     add_rows,
     add_scalar_row,
     row_dots,
     scalar_dot,
 )
-from pullback.spatial.arrays import load3, load6, store
+from pullback.rigid.step.problem_kernels import Job
+from pullback.spatial.arrays import load3, load6, rows_from, store
 
 THIN = wp.constant(0.025)
 """Determinant over squared trace of the tangents' block, below which one of them hardly moves."""
@@ -70,34 +70,30 @@ def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
 
 
 @wp.func
-def solve(
-    # model
-    scene: Scene,
-    settings: ContactSettings,
-    # in
-    iterations: int,
-    ncontact: int,
-    nscalar: int,
-    contacts: wp.array2d(dtype=Any),
-    blocks: wp.array2d(dtype=Any),
-    Y: wp.array2d(dtype=Any),
-    scalars: wp.array2d(dtype=Any),
-    Y_scalar: wp.array2d(dtype=Any),
-    w: int,
-    # in and out: impulses, and s = L v that they move
-    lam: wp.array2d(dtype=Any),
-    s: wp.array2d(dtype=Any),
-):
-    """Sweep over the rows until they hardly change, or `iterations` times; return sweeps and the last one's change."""
+def solve(job: Job, limit: int, nc: int, ns: int, first: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Sweep over the rows until they hardly change, or `limit` times; return sweeps and the last one's change.
+
+    Impulses stand from row `first` of scratch on; s = L v moves with them.
+    """
+    scene = job.scene
+    settings = job.settings
+    place = job.scratch
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    Y = rows_from(scratch, place.Y)
+    scalars = rows_from(scratch, place.scalars)
+    Y_scalar = rows_from(scratch, place.Y_scalar)
+    lam = rows_from(scratch, first)
+    s = rows_from(scratch, place.s)
     zero = s.dtype(0.0)
     cfm = s.dtype(settings.cfm)
     tolerance = s.dtype(settings.tolerance)
     sweeps = int(0)
-    sweeps_left = int(iterations)
+    sweeps_left = int(limit)
     change = zero
     while sweeps_left > 0:
         change = zero
-        for c in range(ncontact):
+        for c in range(nc):
             row = c * BLOCK_ROWS
             old = load3(lam, 3 * c, w)
             D = load6(blocks, row + DIAGONAL, w)
@@ -110,15 +106,15 @@ def solve(
                 store(lam, 3 * c, w, new)
                 change = wp.max(change, D[0] * wp.abs(move[0]))
                 change = wp.max(change, wp.max(D[3] * wp.abs(move[1]), D[5] * wp.abs(move[2])))
-        for k in range(nscalar):
+        for k in range(ns):
             row = k * SCALAR_ROWS
-            old_scalar = lam[3 * ncontact + k, w]
+            old_scalar = lam[3 * nc + k, w]
             r_scalar = scalar_dot(scene, scalars, k, Y_scalar, s, w) + scalars[row + SCALAR_BIAS, w] + cfm * old_scalar
             D_scalar = scalars[row + SCALAR_DIAGONAL, w]
             new_scalar = wp.clamp(old_scalar - r_scalar / D_scalar, scalars[row + LOWER, w], scalars[row + UPPER, w])
             if new_scalar != old_scalar:
                 add_scalar_row(scene, scalars, k, Y_scalar, new_scalar - old_scalar, w, s)
-                lam[3 * ncontact + k, w] = new_scalar
+                lam[3 * nc + k, w] = new_scalar
                 change = wp.max(change, D_scalar * wp.abs(new_scalar - old_scalar))
         sweeps += 1
         sweeps_left -= 1
@@ -128,12 +124,17 @@ def solve(
 
 
 @wp.func
-def solve_matrix(
-    nc: int, ns: int, cone: int, limit: int, tolerance: Any, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
-    mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int,
-    lam: wp.array2d(dtype=Any), residual: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Do what `solve` does, to the impulses alone, for the problem as a matrix; `residual` is m rows of scratch."""
+def solve_matrix(p: Problem, limit: int, tolerance: Any, w: int, x: wp.array2d(dtype=Any)):
+    """Do what `solve` does, to the impulses alone, for the problem as a matrix."""
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    lam = rows_from(x, p.lam)
+    residual = rows_from(x, p.residual)
+    nc = p.nc
+    ns = p.ns
     m = 3 * nc + ns
     zero = A.dtype(0.0)
     for i in range(m):
@@ -149,7 +150,7 @@ def solve_matrix(
             first = load3(A, i * m + i, w)
             second = load3(A, (i + 1) * m + i, w)
             D = wp.vector(first[0], first[1], first[2], second[1], second[2], A[(i + 2) * m + i + 2, w])
-            new = contact_update(cone, old, load3(residual, i, w), D, mu[c, w])
+            new = contact_update(p.cone, old, load3(residual, i, w), D, mu[c, w])
             move = new - old
             if move[0] != zero or move[1] != zero or move[2] != zero:
                 add_three_rows(residual, move[0], move[1], move[2], A, i * m, m, w)

@@ -1,9 +1,7 @@
 """Sweeps of projected Gauss-Seidel over a contact problem, and their adjoint (docs/derivations/contact_solver.md).
 
-    r = A lam + b,    contact c: rows 3c (normal), 3c+1, 3c+2 (tangents),    scalar s: row 3 nc + s
-
-A at row i m + j, m = 3 nc + ns; b, lam at row i; mu at row c; lower, upper at row s. The sweeps are run again and each
-row's candidate x, its value before it is brought back within its bounds, is kept; the way back needs nothing else:
+The problem is that of problem.py. The sweeps are run again and each row's candidate x, its value before it is brought
+back within its bounds, is kept; the way back needs nothing else:
 
     free:      x = -(A_i lam + b_i - A_ii lam_i) / A_ii:    adj_A_i -= (adj_x / A_ii) lam^T
     bounded:   the bound gets the cotangent
@@ -15,8 +13,10 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
 from pullback.rigid.solvers.sweep_kernels import cone_step
+from pullback.spatial.arrays import rows_from
 
 
 def unrolled_rows(m: int, sweeps: int) -> int:
@@ -59,18 +59,24 @@ def row_candidate(
 
 
 @wp.func
-def sweep(
-    nc: int, ns: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
-    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), w: int, work: wp.array2d(dtype=Any), first: int,
-):  # fmt: skip
-    """Update every impulse once in the first m rows of work, and keep the candidates from row `first` on."""
+def sweep(p: Problem, first: int, w: int, x: wp.array2d(dtype=Any)):
+    """Update every impulse once in the first m rows of work, and keep the candidates from row `first` of it on."""
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    work = rows_from(x, p.work)
+    nc = p.nc
+    ns = p.ns
+    cone = p.cone
     m = 3 * nc + ns
     for c in range(nc):
         i = 3 * c
         t = i + 1
-        x = row_candidate(m, i, A, b, work, w)
-        normal = wp.max(x, A.dtype(0.0))
-        work[first + i, w] = x
+        value = row_candidate(m, i, A, b, work, w)
+        normal = wp.max(value, A.dtype(0.0))
+        work[first + i, w] = value
         work[i, w] = normal
         limit = mu[c, w] * normal
         # eq. (4)
@@ -85,14 +91,14 @@ def sweep(
             work[t + 1, w] = y[1]
         else:
             for k in range(2):
-                x = row_candidate(m, t + k, A, b, work, w)
-                work[first + t + k, w] = x
-                work[t + k, w] = wp.clamp(x, -limit, limit)
+                value = row_candidate(m, t + k, A, b, work, w)
+                work[first + t + k, w] = value
+                work[t + k, w] = wp.clamp(value, -limit, limit)
     for s in range(ns):
         i = 3 * nc + s
-        x = row_candidate(m, i, A, b, work, w)
-        work[first + i, w] = x
-        work[i, w] = wp.clamp(x, lower[s, w], upper[s, w])
+        value = row_candidate(m, i, A, b, work, w)
+        work[first + i, w] = value
+        work[i, w] = wp.clamp(value, lower[s, w], upper[s, w])
 
 
 @wp.func
@@ -109,7 +115,7 @@ def contact_before(
         normal = wp.max(work[i, w], zero)
         y = tangent_impulse(cone, wp.vector(work[i + 1, w], work[i + 2, w]), mu[c, w] * normal)
         before = wp.vector(normal, y[0], y[1])
-    elif lam_start:
+    else:
         before = wp.vector(lam_start[i, w], lam_start[i + 1, w], lam_start[i + 2, w])
     return before
 
@@ -123,7 +129,7 @@ def scalar_before(
     before = lower.dtype(0.0)
     if turn > 0:
         before = wp.clamp(work[m * (turn + 1) + i, w], lower[s, w], upper[s, w])
-    elif lam_start:
+    else:
         before = lam_start[i, w]
     return before
 
@@ -199,24 +205,33 @@ def pyramid_vjp(
 
 
 @wp.func
-def sweep_vjp(
-    nc: int, ns: int, cone: int, turn: int, A: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
-    lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any), lam_start: wp.array2d(dtype=Any), w: int,
-    work: wp.array2d(dtype=Any), adj_A: wp.array2d(dtype=Any), adj_b: wp.array2d(dtype=Any),
-    adj_mu: wp.array2d(dtype=Any), adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Walk back over sweep `turn`: the last row first, impulses and cotangents to what they were before it."""
+def sweep_vjp(p: Problem, turn: int, w: int, x: wp.array2d(dtype=Any)):
+    """Go back over sweep `turn`: the last row first, impulses and cotangents to what they were before it."""
+    A = rows_from(x, p.A)
+    mu = rows_from(x, p.mu)
+    lower = rows_from(x, p.lower)
+    upper = rows_from(x, p.upper)
+    work = rows_from(x, p.work)
+    adj_A = rows_from(x, p.adj_A)
+    adj_mu = rows_from(x, p.adj_mu)
+    adj_lower = rows_from(x, p.adj_lower)
+    adj_upper = rows_from(x, p.adj_upper)
+    adj_b = rows_from(x, p.multiplier)
+    lam_start = rows_from(x, p.start)
+    nc = p.nc
+    ns = p.ns
+    cone = p.cone
     m = 3 * nc + ns
     first = m * (turn + 2)
     for backwards in range(ns):
         s = ns - 1 - backwards
         i = 3 * nc + s
-        x = work[first + i, w]
-        above = x >= upper[s, w]
-        below = x <= lower[s, w] and not above
-        if above and adj_upper:
+        value = work[first + i, w]
+        above = value >= upper[s, w]
+        below = value <= lower[s, w] and not above
+        if above:
             adj_upper[s, w] += work[m + i, w]
-        if below and adj_lower:
+        if below:
             adj_lower[s, w] += work[m + i, w]
         kept = scalar_before(s, i, m, turn, lower, upper, lam_start, w, work)
         free_row_vjp(m, i, not above and not below, kept, A, w, work, adj_A, adj_b)
@@ -232,50 +247,35 @@ def sweep_vjp(
         else:
             adj_limit = pyramid_vjp(m, i + 2, limit, before[2], first, A, w, work, adj_A, adj_b)
             adj_limit += pyramid_vjp(m, i + 1, limit, before[1], first, A, w, work, adj_A, adj_b)
-        if adj_mu:
-            adj_mu[c, w] += normal * adj_limit
+        adj_mu[c, w] += normal * adj_limit
         work[m + i, w] += mu[c, w] * adj_limit
         free_row_vjp(m, i, normal > A.dtype(0.0), before[0], A, w, work, adj_A, adj_b)
 
 
 @wp.func(inline=False)
-def unrolled_vjp(
-    nc: int, ns: int, cone: int, sweeps: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any),
-    mu: wp.array2d(dtype=Any), lower: wp.array2d(dtype=Any), upper: wp.array2d(dtype=Any),
-    lam_start: wp.array2d(dtype=Any), adj_lam: wp.array2d(dtype=Any), w: int,
-    adj_A: wp.array2d(dtype=Any), adj_b: wp.array2d(dtype=Any), adj_mu: wp.array2d(dtype=Any),
-    adj_lower: wp.array2d(dtype=Any), adj_upper: wp.array2d(dtype=Any), adj_start: wp.array2d(dtype=Any),
-    work: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write the cotangents of all that `sweeps` sweeps from `lam_start` read, given that of the impulses they end at.
+def unrolled_vjp(p: Problem, sweeps: int, w: int, x: wp.array2d(dtype=Any)):
+    """Write the cotangents of all that sweeps from `start` read, given that of the impulses they end at.
 
-    All but adj_A and adj_b may be absent; without `lam_start` the sweeps start at zero.
+    The multiplier is minus that of b.
     """
-    m = 3 * nc + ns
-    zero = A.dtype(0.0)
+    work = rows_from(x, p.work)
+    m = 3 * p.nc + p.ns
+    zero = x.dtype(0.0)
     for i in range(m):
-        work[i, w] = zero
-        if lam_start:
-            work[i, w] = lam_start[i, w]
-        work[m + i, w] = adj_lam[i, w]
-        adj_b[i, w] = zero
+        work[i, w] = x[p.start + i, w]
+        work[m + i, w] = x[p.adj_lam + i, w]
+        x[p.multiplier + i, w] = zero
     for i in range(m * m):
-        adj_A[i, w] = zero
-    for c in range(nc):
-        if adj_mu:
-            adj_mu[c, w] = zero
-    for s in range(ns):
-        if adj_lower:
-            adj_lower[s, w] = zero
-        if adj_upper:
-            adj_upper[s, w] = zero
+        x[p.adj_A + i, w] = zero
+    for c in range(p.nc):
+        x[p.adj_mu + c, w] = zero
+    for s in range(p.ns):
+        x[p.adj_lower + s, w] = zero
+        x[p.adj_upper + s, w] = zero
     for turn in range(sweeps):
-        sweep(nc, ns, cone, A, b, mu, lower, upper, w, work, m * (turn + 2))
+        sweep(p, m * (turn + 2), w, x)
     for backwards in range(sweeps):
-        sweep_vjp(
-            nc, ns, cone, sweeps - 1 - backwards, A, mu, lower, upper, lam_start, w, work,
-            adj_A, adj_b, adj_mu, adj_lower, adj_upper,
-        )  # fmt: skip
-    if adj_start:
-        for i in range(m):
-            adj_start[i, w] = work[m + i, w]
+        sweep_vjp(p, sweeps - 1 - backwards, w, x)
+    for i in range(m):
+        x[p.adj_start + i, w] = work[m + i, w]
+        x[p.multiplier + i, w] = -x[p.multiplier + i, w]

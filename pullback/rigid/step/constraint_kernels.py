@@ -350,13 +350,14 @@ def scalar_rows(
             if gap <= zero:
                 slope = slope * q.dtype(settings.erp)
             unit_row(scene, v, sign, count, w, Y)
-            scalar_row(scene, settings, v, sign, slope * gap, zero, far, slope, L, count, w, scalars, Y)
+            numbers = wp.vector(slope * gap, zero, far, slope)
+            scalar_row(scene, settings, v, sign, numbers, L, count, w, scalars, Y)
             count += 1
     for k in range(scene.nfriction):
         v = scene.friction_dof[k]
         bound = dt * friction[v, w]
         unit_row(scene, v, one, count, w, Y)
-        scalar_row(scene, settings, v, one, zero, -bound, bound, zero, L, count, w, scalars, Y)
+        scalar_row(scene, settings, v, one, wp.vector(zero, -bound, bound, zero), L, count, w, scalars, Y)
         count += 1
     return count
 
@@ -374,10 +375,13 @@ def unit_row(scene: Scene, v: int, sign: Any, s: int, w: int, Y: wp.array2d(dtyp
 
 @wp.func
 def scalar_row(
-    scene: Scene, settings: ContactSettings, start: int, sign: Any, bias: Any, lower: Any, upper: Any, slope: Any,
-    L: wp.array2d(dtype=Any), s: int, w: int, scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, start: int, sign: Any, numbers: Any, L: wp.array2d(dtype=Any), s: int,
+    w: int, scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write row s, whose J stands in Y on the dofs that are walked from `start` on, outer ones first: Y = L^-T J^T."""
+    """Write row s, whose J stands in Y on the dofs that are walked from `start` on, outer ones first: Y = L^-T J^T.
+
+    `numbers` are bias, lower and upper bound, and the slope of the bias by the gap.
+    """
     nv = scene.topology.nv
     first = start % nv
     way = start - first
@@ -395,11 +399,11 @@ def scalar_row(
     row = s * SCALAR_ROWS
     scalars[row + DOF, w] = Y.dtype(start)
     scalars[row + SIGN, w] = sign
-    scalars[row + SCALAR_BIAS, w] = bias
-    scalars[row + LOWER, w] = lower
-    scalars[row + UPPER, w] = upper
+    scalars[row + SCALAR_BIAS, w] = numbers[0]
+    scalars[row + LOWER, w] = numbers[1]
+    scalars[row + UPPER, w] = numbers[2]
     scalars[row + SCALAR_DIAGONAL, w] = diagonal
-    scalars[row + SCALAR_SLOPE, w] = slope
+    scalars[row + SCALAR_SLOPE, w] = numbers[3]
 
 
 @wp.func

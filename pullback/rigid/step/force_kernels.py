@@ -4,8 +4,8 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.step.actuator_kernels import actuator_forces_vjp, add_actuator_forces
 from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
-from pullback.rigid.step.integrate_kernels import actuator_forces_vjp, add_actuator_forces
 from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.spatial.arrays import rows_from
@@ -32,15 +32,31 @@ def free_forces(
     solve_transposed(scene, L, w, force)
 
 
+@wp.struct
+class Motion:
+    """The first rows, in scratch, of a state, its acceleration, and their cotangents."""
+
+    q: int
+    qd: int
+    acceleration: int
+    adj_q: int
+    adj_qd: int
+    adj_force: int  # negated by `forces_vjp`
+
+
 @wp.func
 def forces_vjp(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), acceleration: wp.array2d(dtype=Any),
-    u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, adj_force: wp.array2d(dtype=Any),
-    adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_u: wp.array2d(dtype=Any),
-    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+    job: Job, motion: Motion, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangent of forces back through actuators and inverse dynamics; `adj_force` is negated on the way."""
+    """Pull the cotangent of forces back through actuators and inverse dynamics."""
     rows = job.parameters
+    q = rows_from(scratch, motion.q)
+    qd = rows_from(scratch, motion.qd)
+    adj_q = rows_from(scratch, motion.adj_q)
+    adj_qd = rows_from(scratch, motion.adj_qd)
+    adj_force = rows_from(scratch, motion.adj_force)
     actuator_forces_vjp(
         job.scene, q, qd, u, rows_from(parameters, rows.actuators), adj_force, w, adj_q, adj_qd, adj_u,
         rows_from(adj_parameters, rows.actuators),
@@ -48,11 +64,12 @@ def forces_vjp(
     for v in range(job.scene.topology.nv):
         adj_force[v, w] = -adj_force[v, w]
     inverse_dynamics_vjp(
-        job.scene.topology, q, qd, acceleration, nowhere, rows_from(parameters, rows.gravity),
-        rows_from(parameters, rows.placements), rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
-        adj_force, w, adj_q, adj_qd, nowhere, nowhere, rows_from(adj_parameters, rows.gravity),
-        rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
-        rows_from(adj_parameters, rows.dofs), rows_from(scratch, job.scratch.recursion),
+        job.scene.topology, q, qd, rows_from(scratch, motion.acceleration), nowhere,
+        rows_from(parameters, rows.gravity), rows_from(parameters, rows.placements),
+        rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs), adj_force, w, adj_q, adj_qd, nowhere,
+        nowhere, rows_from(adj_parameters, rows.gravity), rows_from(adj_parameters, rows.placements),
+        rows_from(adj_parameters, rows.inertias), rows_from(adj_parameters, rows.dofs),
+        rows_from(scratch, job.scratch.recursion),
     )  # fmt: skip
 
 

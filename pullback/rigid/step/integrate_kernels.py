@@ -1,4 +1,4 @@
-"""Moving coordinates, what actuators make of controls, and the adjoints of both (docs/derivations/integration.md).
+"""Moving coordinates, and its adjoint (docs/derivations/integration.md).
 
 A free joint's velocity is in the body's frame: p' = p + R v dt, quaternion' = quaternion * exp(w dt / 2)   (1)
 Quaternions are made unit on the way, so their length carries no gradient.
@@ -12,7 +12,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ACTUATOR_ROWS, Scene
+from pullback.rigid.compile.scene import Scene
 from pullback.robot.topology import BALL, PRISMATIC
 from pullback.spatial.arrays import accumulate, load3, load4, store
 from pullback.spatial.vectors import rotation_from_quaternion, rotation_from_quaternion_vjp
@@ -189,60 +189,3 @@ def integrate_vjp(
             store(adj_q, qi + 3, w, adj_quat + rotation_from_quaternion_vjp(quat, wp.cross(move, local)))
             store(adj_v, vi, w, dt * wp.vector(both[4], both[5], both[6]))
             store(adj_v, vi + 3, w, dt * local)
-
-
-@wp.func
-def actuator_force(
-    scene: Scene, a: int, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
-    """Return gain u - kp q - kd qd of actuator a, before its limit."""
-    row = a * ACTUATOR_ROWS
-    v = scene.actuator_dof[a]
-    return (
-        actuators[row, w] * u[a, w]
-        - actuators[row + 1, w] * q[scene.dof_coordinate[v], w]
-        - actuators[row + 2, w] * qd[v, w]
-    )
-
-
-@wp.func
-def add_actuator_forces(
-    scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), w: int, tau: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Add the actuators' forces, within their limits, to tau."""
-    for a in range(scene.nu):
-        limit = actuators[a * ACTUATOR_ROWS + 3, w]
-        force = wp.clamp(actuator_force(scene, a, q, qd, u, actuators, w), -limit, limit)
-        v = scene.actuator_dof[a]
-        tau[v, w] = tau[v, w] + force
-
-
-@wp.func
-def actuator_forces_vjp(
-    scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), adj_tau: wp.array2d(dtype=Any), w: int,
-    adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_u: wp.array2d(dtype=Any),
-    adj_actuators: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Add the cotangents of everything `add_actuator_forces` reads."""
-    for a in range(scene.nu):
-        row = a * ACTUATOR_ROWS
-        v = scene.actuator_dof[a]
-        c = scene.dof_coordinate[v]
-        adj = adj_tau[v, w]
-        force = actuator_force(scene, a, q, qd, u, actuators, w)
-        limit = actuators[row + 3, w]
-        if force > limit or force < -limit:
-            if adj_actuators:
-                adj_actuators[row + 3, w] = adj_actuators[row + 3, w] + wp.sign(force) * adj
-        else:
-            adj_q[c, w] = adj_q[c, w] - actuators[row + 1, w] * adj
-            adj_qd[v, w] = adj_qd[v, w] - actuators[row + 2, w] * adj
-            if adj_u:
-                adj_u[a, w] = adj_u[a, w] + actuators[row, w] * adj
-            if adj_actuators:
-                adj_actuators[row, w] = adj_actuators[row, w] + u[a, w] * adj
-                adj_actuators[row + 1, w] = adj_actuators[row + 1, w] - q[c, w] * adj
-                adj_actuators[row + 2, w] = adj_actuators[row + 2, w] - qd[v, w] * adj

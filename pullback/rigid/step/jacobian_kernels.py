@@ -13,23 +13,29 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import CONTACT_ROWS, LOOP_ROWS, NORMAL, PAIR, POINT, POSE_ROWS, Scene
+from pullback.rigid.compile.scene import (
+    ADJ_CONTACT_ROWS,
+    ADJ_NORMAL,
+    ADJ_POINT,
+    CONTACT_ROWS,
+    LOOP_ROWS,
+    MOTION_ROWS,
+    NORMAL,
+    PAIR,
+    POINT,
+    POSE_ROWS,
+    Scene,
+)
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
 from pullback.rigid.step.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
+from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.topology import BALL, PRISMATIC
-from pullback.spatial.arrays import accumulate, load3, load6, load33, store
+from pullback.spatial.arrays import accumulate, load3, load6, load33, rows_from, store
 from pullback.spatial.vectors import angular, cross_force, linear, spatial
 
-# rows of scratch a body: its velocity under x, and the wrench on it and all outboard of it
+# rows of a body's motion
 VELOCITY = wp.constant(0)
 WRENCH = wp.constant(6)
-MOTION_ROWS = wp.constant(12)
-
-# rows of a contact's cotangents
-ADJ_GAP = wp.constant(0)
-ADJ_POINT = wp.constant(1)
-ADJ_NORMAL = wp.constant(4)
-ADJ_CONTACT_ROWS = wp.constant(7)
 
 
 @wp.func
@@ -99,26 +105,26 @@ def add_loop_term(
 
 
 @wp.func
-def add_jacobian_terms(
-    # model
-    scene: Scene,
-    # in
-    ncontact: int,
-    contacts: wp.array2d(dtype=Any),
-    blocks: wp.array2d(dtype=Any),
-    loops: wp.array2d(dtype=Any),
-    slope: Any,
-    poses: wp.array2d(dtype=Any),
-    alpha: wp.array2d(dtype=Any),
-    x: wp.array2d(dtype=Any),
-    w: int,
-    # out, added to
-    adj_contacts: wp.array2d(dtype=Any),
-    adj_loops: wp.array2d(dtype=Any),
-    wrench: wp.array2d(dtype=Any),
-    motion: wp.array2d(dtype=Any),
-):
-    """Add the cotangents of alpha^T J x by what contacts and loops consist of and by the poses of bodies, eq. (7)."""
+def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Add the cotangents of alpha^T J x by what contacts and loops consist of and by the poses of bodies, eq. (7).
+
+    `with_errors`: of alpha^T (J x + bias) for loops.
+    """
+    scene = job.scene
+    place = job.scratch
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    loops = rows_from(scratch, place.loops)
+    poses = rows_from(scratch, place.poses)
+    alpha = rows_from(scratch, place.alpha)
+    x = rows_from(scratch, place.rates)
+    adj_contacts = rows_from(scratch, place.adj_contacts)
+    adj_loops = rows_from(scratch, place.adj_loops)
+    wrench = rows_from(scratch, place.wrench)
+    motion = rows_from(scratch, place.motion)
+    slope = scratch.dtype(0.0)
+    if with_errors:
+        slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
     topology = scene.topology
     zero = poses.dtype(0.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
@@ -131,7 +137,7 @@ def add_jacobian_terms(
         store(motion, i * MOTION_ROWS + VELOCITY, w, V)
         store(motion, i * MOTION_ROWS + WRENCH, w, nothing)
     # the contacts' own cotangents, and their forces on the bodies
-    for c in range(ncontact):
+    for c in range(nc):
         row = c * CONTACT_ROWS
         a = load3(alpha, 3 * c, w)
         if a[0] != zero or a[1] != zero or a[2] != zero:
@@ -153,7 +159,7 @@ def add_jacobian_terms(
             if body_b >= 0:
                 accumulate(motion, body_b * MOTION_ROWS + WRENCH, w, -F)
     for k in range(scene.nloop_row):
-        add_loop_term(scene, k, loops, slope, poses, alpha[3 * ncontact + k, w], w, adj_loops, motion)
+        add_loop_term(scene, k, loops, slope, poses, alpha[3 * nc + k, w], w, adj_loops, motion)
     # joints carry their axes along, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k

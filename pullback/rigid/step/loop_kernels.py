@@ -125,4 +125,5 @@ def loop_row(
         Y[k * nv + u, w] = sign * dof_power(scene, u, poses, force, moment, w)
         u = scene.dof_parent[way + u]
     bias = Y.dtype(settings.loop_erp / settings.dt) * wp.dot(held, g)
-    scalar_row(scene, settings, scene.loop_start[loop], Y.dtype(1.0), bias, -far, far, zero, L, k, w, scalars, Y)
+    numbers = wp.vector(bias, -far, far, zero)
+    scalar_row(scene, settings, scene.loop_start[loop], Y.dtype(1.0), numbers, L, k, w, scalars, Y)

@@ -4,8 +4,9 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.layout import ParameterRows, ScratchRows
+from pullback.rigid.compile.layout import PARAMETERS, SCRATCH
 from pullback.rigid.compile.scene import CONTACT_ROWS, PAIR, Scene
+from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import write_products
 from pullback.rigid.step.constraint_kernels import (
     BIAS,
@@ -24,6 +25,9 @@ from pullback.rigid.step.constraint_kernels import (
 )
 from pullback.spatial.arrays import load3, rows_from, store
 
+ParameterRows = PARAMETERS.struct
+ScratchRows = SCRATCH.struct
+
 
 @wp.struct
 class Job:
@@ -36,12 +40,40 @@ class Job:
     steps: int
     substeps: int
     stages: int  # of an explicit step without contact: 1 or 4; else 0
+    nstate: int  # rows of a state
     nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned
     nkept: int
     kept: wp.array(dtype=wp.int32)
     nactions: int
     actions: wp.array(dtype=wp.int32)
+
+
+@wp.func
+def problem_of(job: Job, nc: int, ns: int):
+    """Return where the step's contact problem and its adjoint stand in scratch."""
+    place = job.scratch
+    problem = Problem()
+    problem.nc = nc
+    problem.ns = ns
+    problem.cone = job.settings.cone
+    problem.A = place.A
+    problem.b = place.b
+    problem.mu = place.mu
+    problem.lower = place.lower
+    problem.upper = place.upper
+    problem.lam = place.lam
+    problem.residual = place.residual
+    problem.work = place.work
+    problem.start = place.start_lam
+    problem.adj_start = place.adj_start_lam
+    problem.adj_lam = place.adj_lam
+    problem.multiplier = place.multiplier
+    problem.adj_A = place.adj_A
+    problem.adj_mu = place.adj_mu
+    problem.adj_lower = place.adj_lower
+    problem.adj_upper = place.adj_upper
+    return problem
 
 
 @wp.func

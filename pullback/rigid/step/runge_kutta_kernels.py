@@ -14,7 +14,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.step.dynamics_kernels import solve_factor, solve_transposed
-from pullback.rigid.step.force_kernels import forces_vjp, free_forces, is_driven_finitely
+from pullback.rigid.step.force_kernels import Motion, forces_vjp, free_forces, is_driven_finitely
 from pullback.rigid.step.integrate_kernels import quaternion_product
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import NOT_FINITE, OK
@@ -294,7 +294,7 @@ def stages_vjp(
     nq = scene.nq
     nv = topology.nv
     dt = scratch.dtype(job.settings.dt)
-    nu = rows_from(scratch, place.nu)
+    nu = rows_from(scratch, place.adj_force)
     size = nq + nv
     adj_rates = rows_from(scratch, place.stage_adj + (job.stages + 1) * size)
     for k in range(job.stages + 1):
@@ -311,14 +311,17 @@ def stages_vjp(
                 adj_rates[r, w] = total
             rates_vjp(job, i, w, adj_rates, scratch, adj, nu)
             # forward dynamics by way of inverse dynamics
-            q = rows_from(scratch, stage_row(job, i))
-            qd = rows_from(scratch, stage_row(job, i) + nq)
-            qdd = rows_from(scratch, stage_row(job, i) + nq + nv)
-            adj_qd = rows_from(scratch, place.stage_adj + i * size + nq)
+            motion = Motion()
+            motion.q = stage_row(job, i)
+            motion.qd = motion.q + nq
+            motion.acceleration = motion.qd + nv
+            motion.adj_q = place.stage_adj + i * size
+            motion.adj_qd = motion.adj_q + nq
+            motion.adj_force = place.adj_force
             L = rows_from(scratch, place.L + i * nv * nv)
             solve_transposed(scene, L, w, nu)
             solve_factor(scene, L, w, nu)
-            forces_vjp(job, q, qd, qdd, u, parameters, w, nu, adj, adj_qd, adj_u, adj_parameters, scratch, nowhere)
+            forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
         axes_vjp(job, i, w, scratch, adj)
     start_vjp(job, w, scratch)
 

@@ -41,9 +41,6 @@ def find_kinks(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any
         rows_from(scratch, place.lam), w, rows_from(scratch, place.mu),
         rows_from(scratch, place.sides + TIES * (3 * nc + ns)),
     )  # fmt: skip
-    # the cotangent that each attempt starts from
-    for v in range(job.scene.topology.nv):
-        scratch[place.rates + v, w] = scratch[place.gamma + v, w]
     return count
 
 
@@ -72,7 +69,7 @@ def choose_sides(m: int, attempt: int, ties: int, w: int, work: wp.array2d(dtype
 
 @wp.func
 def take_sides(job: Job, nc: int, ns: int, attempt: int, ties: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Put tied rows onto the sides of an attempt, and start from the cotangent again."""
+    """Put tied rows onto the sides of an attempt."""
     place = job.scratch
     m = 3 * nc + ns
     work = rows_from(scratch, place.sides)
@@ -81,8 +78,6 @@ def take_sides(job: Job, nc: int, ns: int, attempt: int, ties: int, w: int, scra
     lower = rows_from(scratch, place.lower)
     upper = rows_from(scratch, place.upper)
     choose_sides(m, attempt, ties, w, work)
-    for v in range(job.scene.topology.nv):
-        scratch[place.gamma + v, w] = scratch[place.rates + v, w]
     for r in range(m):
         work[r, w] = lam[r, w]
     for k in range(ties):
@@ -138,7 +133,7 @@ def judge_sides(
     k = attempt % (ties + 1)
     length = control_length(
         job.scene, rows_from(scratch, place.q), rows_from(scratch, place.qd), u,
-        rows_from(parameters, job.parameters.actuators), rows_from(scratch, place.gamma), rows_from(scratch, place.nu),
+        rows_from(parameters, job.parameters.actuators), rows_from(scratch, place.eta), rows_from(scratch, place.nu),
         w,
     )  # fmt: skip
     kept = bool(True)

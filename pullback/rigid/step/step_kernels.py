@@ -111,53 +111,85 @@ def contact_problem(
 
 
 @wp.func
-def impact_shift(job: Job, ncontact: int, w: int, scratch: wp.array2d(dtype=Any), shift: wp.array2d(dtype=Any)):
-    """Write the part of the velocity that impacts gave, times the fraction of the step before each, eq. (5)."""
+def impact_shift(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the part of the velocity that impacts gave, times the fraction of the step before each, eq. (5).
+
+    Return whether there is any.
+    """
     place = job.scratch
-    blocks = rows_from(scratch, place.blocks)
-    contacts = rows_from(scratch, place.contacts)
-    lam = rows_from(scratch, place.lam)
-    Y = rows_from(scratch, place.Y)
-    any_impact = int(0)
-    for c in range(ncontact):
-        fraction = blocks[c * BLOCK_ROWS + FRACTION, w]
-        if fraction > shift.dtype(0.0):
-            if any_impact == 0:
+    shift = rows_from(scratch, place.shift)
+    shifted = bool(False)
+    for c in range(nc):
+        fraction = scratch[place.blocks + c * BLOCK_ROWS + FRACTION, w]
+        if fraction > scratch.dtype(0.0):
+            if not shifted:
                 for v in range(job.scene.topology.nv):
-                    shift[v, w] = shift.dtype(0.0)
-            any_impact = 1
-            add_rows(job.scene, contacts, c, Y, fraction * load3(lam, 3 * c, w), w, shift)
-    if any_impact == 1:
+                    shift[v, w] = scratch.dtype(0.0)
+            shifted = True
+            add_rows(
+                job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y),
+                fraction * load3(scratch, place.lam + 3 * c, w), w, shift,
+            )  # fmt: skip
+    if shifted:
         solve_factor(job.scene, rows_from(scratch, place.L), w, shift)
-    return any_impact
+    return shifted
 
 
 @wp.func
-def move(job: Job, ncontact: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Replace the state in scratch by the one after the step, eqs. (4) and (5); tell whether it is finite."""
+def write_velocities(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the velocity after the step, and the one that coordinates move by: eqs. (4) and (5).
+
+    Return whether impacts make the two differ.
+    """
+    place = job.scratch
+    velocity = rows_from(scratch, place.velocity)
+    shifted = impact_shift(job, nc, w, scratch)
+    for v in range(job.scene.topology.nv):
+        velocity[v, w] = scratch[place.s + v, w]
+    solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+    for v in range(job.scene.topology.nv):
+        travel = velocity[v, w]
+        if shifted:
+            travel = travel - scratch[place.shift + v, w]
+        scratch[place.travel + v, w] = travel
+    return shifted
+
+
+@wp.func
+def write_acceleration(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the joint acceleration a = (v - qd) / dt - c that leads to the velocity after the step."""
+    place = job.scratch
+    dt = scratch.dtype(job.settings.dt)
+    qd = rows_from(scratch, place.qd)
+    acceleration = rows_from(scratch, place.acceleration)
+    for v in range(job.scene.topology.nv):
+        acceleration[v, w] = -qd[v, w]
+    add_axes_rate(job.scene, -dt, qd, w, acceleration)
+    for v in range(job.scene.topology.nv):
+        acceleration[v, w] = (scratch[place.velocity + v, w] + acceleration[v, w]) / dt
+
+
+@wp.func
+def move(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Replace the state in scratch by the one after the step, eqs. (4) and (5); return whether it is finite."""
     scene = job.scene
     place = job.scratch
     q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
-    s = rows_from(scratch, place.s)
-    shift = rows_from(scratch, place.force)
+    travel = rows_from(scratch, place.travel)
     dt = scratch.dtype(job.settings.dt)
-    impacts = impact_shift(job, ncontact, w, scratch, shift)
-    solve_factor(scene, rows_from(scratch, place.L), w, s)
+    write_velocities(job, nc, w, scratch)
     total = scratch.dtype(0.0)
     for v in range(scene.topology.nv):
-        velocity = s[v, w]
-        qd[v, w] = velocity
-        total += wp.abs(velocity)
-        if impacts == 1:
-            s[v, w] = velocity - shift[v, w]
-    integrate(scene, dt, s, w, q)
-    turn_axes(scene, dt, s, w, qd)
+        qd[v, w] = scratch[place.velocity + v, w]
+        total += wp.abs(qd[v, w])
+    integrate(scene, dt, travel, w, q)
+    turn_axes(scene, dt, travel, w, qd)
     for k in range(scene.nq):
         total += wp.abs(q[k, w])
     if job.nimpulse > 0:
         store_impulses(
-            scene, ncontact, nscalar, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+            scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
             rows_from(scratch, place.lam), w, rows_from(scratch, place.impulses),
         )  # fmt: skip
     return wp.isfinite(total)
@@ -173,12 +205,12 @@ def step(
 ):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
-    found, nscalar = contact_problem(job, u, parameters, w, scratch)
-    ncontact = wp.min(found, job.scene.max_contacts)
-    if found > ncontact:
+    found, ns = contact_problem(job, u, parameters, w, scratch)
+    nc = wp.min(found, job.scene.max_contacts)
+    if found > nc:
         status = status | OVERFLOW
-    if resolve(job, ncontact, nscalar, False, w, scratch) < 0:
+    if resolve(job, nc, ns, False, w, scratch) < 0:
         status = status | NOT_CONVERGED
-    if not move(job, ncontact, nscalar, w, scratch) or not is_driven_finitely(job, u, w):
+    if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE
     return status

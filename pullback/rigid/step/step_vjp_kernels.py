@@ -1,4 +1,4 @@
-"""The adjoint of one step (docs/derivations/contact_step.md, sections 3 to 5).
+"""The adjoint of one step (docs/derivations/contact_step.md, sections 3 to 5), stage by stage.
 
 Seen as equations for v and lam, a step is inverse dynamics with the contact forces in it, and the rows that hold:
 
@@ -22,212 +22,95 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide.collide_kernels import contact_vjp
-from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, LOOP_ROWS, PAIR, PAIR_ROWS
+from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, ADJ_NORMAL, ADJ_POINT, LOOP_ROWS
 from pullback.rigid.solvers.pgs_kernels import is_unrolled, solver_vjp
-from pullback.rigid.step.constraint_kernels import (
-    APPROACH,
-    BIAS,
-    BLOCK_ROWS,
-    DOF,
-    FRACTION,
-    RESTITUTION,
-    SCALAR_ROWS,
-    SCALAR_SLOPE,
-    SHARE,
-    SIGN,
-    SLOPE,
-    row_dots,
-)
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, FRACTION, row_dots
 from pullback.rigid.step.dynamics_kernels import (
     add_transposed_product,
     gather_wrenches,
     solve_factor,
     solve_transposed,
 )
-from pullback.rigid.step.force_kernels import forces_vjp
+from pullback.rigid.step.force_kernels import Motion, forces_vjp
 from pullback.rigid.step.impulse_kernels import started_warm
-from pullback.rigid.step.integrate_kernels import (
-    add_axes_rate,
-    add_axes_rate_vjp,
-    integrate_vjp,
-    turn_axes_vjp,
-)
-from pullback.rigid.step.jacobian_kernels import (
-    ADJ_CONTACT_ROWS,
-    ADJ_GAP,
-    ADJ_NORMAL,
-    ADJ_POINT,
-)
+from pullback.rigid.step.integrate_kernels import add_axes_rate_vjp, integrate_vjp, turn_axes_vjp
 from pullback.rigid.step.loop_kernels import loop_frames_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows, rows_of
 from pullback.rigid.step.resolve_kernels import resolve
+from pullback.rigid.step.rows_vjp_kernels import rows_vjp, write_free_motion_weights
 from pullback.rigid.step.sides_kernels import find_kinks, judge_sides, take_sides
-from pullback.rigid.step.step_kernels import contact_problem, impact_shift, move
-from pullback.rigid.step.terms_kernels import jacobian_terms, mass_terms, prepare_term, write_shares
+from pullback.rigid.step.step_kernels import contact_problem, move, write_acceleration, write_velocities
 from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses_vjp
 from pullback.spatial.arrays import load3, rows_from, store
 
 
 @wp.func
-def bias_terms(
-    job: Job, nc: int, ns: int, w: int, adj_q: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Add the cotangents of gaps, friction, restitution and bounds; write the weights of J qd in alpha, tell if any."""
+def motion_vjp(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Pull back through eq. (4): write adj_q, zeta, what the coordinates ask of the velocity, and gamma.
+
+    Return whether impacts shift the coordinates, eq. (5).
+    """
     scene = job.scene
     place = job.scratch
-    contacts = rows_from(scratch, place.contacts)
-    blocks = rows_from(scratch, place.blocks)
-    scalars = rows_from(scratch, place.scalars)
-    kappa = rows_from(scratch, place.multiplier)
-    alpha = rows_from(scratch, place.alpha)
-    adj_contacts = rows_from(scratch, place.adj_contacts)
-    adj_mu = rows_from(scratch, place.adj_mu)
-    adj_lower = rows_from(scratch, place.adj_lower)
-    adj_upper = rows_from(scratch, place.adj_upper)
-    lam = rows_from(scratch, place.lam)
-    zeta = rows_from(scratch, place.zeta)
-    adj_pairs = rows_from(adj_parameters, job.parameters.pairs)
-    adj_friction = rows_from(adj_parameters, job.parameters.friction)
-    zero = scratch.dtype(0.0)
     dt = scratch.dtype(job.settings.dt)
-    any_impact = int(0)
-    for c in range(nc):
-        row = c * BLOCK_ROWS
-        pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
-        adj_bias = -kappa[3 * c, w]
-        adj_gap = adj_bias * blocks[row + SLOPE, w]
-        restitution = blocks[row + RESTITUTION, w]
-        approach = blocks[row + APPROACH, w]
-        fraction = blocks[row + FRACTION, w]
-        fall = scratch[place.b + 3 * c, w] - blocks[row + BIAS, w] - approach
-        adj_approach = adj_bias * (restitution - blocks[row + SHARE, w])
-        if fraction > zero:
-            # zeta holds L^-T of the coordinates' cotangent here
-            power = wp.dot(load3(lam, 3 * c, w), row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w))
-            gap = contacts[c * CONTACT_ROWS + GAP, w]
-            adj_fraction = adj_bias * (scratch.dtype(1.0) + restitution) * fall - power
-            adj_gap -= adj_fraction / (approach * dt)
-            adj_approach += adj_fraction * gap / (approach * approach * dt)
-        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] + adj_gap
-        store(alpha, 3 * c, w, wp.vector(adj_approach, zero, zero))
-        if adj_pairs:
-            adj_pairs[pair * PAIR_ROWS, w] = adj_pairs[pair * PAIR_ROWS, w] + adj_mu[c, w]
-        if restitution > zero:
-            any_impact = 1
-            if adj_pairs:
-                adj_pairs[pair * PAIR_ROWS + 1, w] = adj_pairs[pair * PAIR_ROWS + 1, w] + adj_bias * (
-                    approach + fraction * fall
-                )
-    for k in range(scene.nloop_row):
-        alpha[3 * nc + k, w] = zero
-    for k in range(scene.nloop_row, ns):
-        row = k * SCALAR_ROWS
-        v = int(scalars[row + DOF, w])
-        slope = scalars[row + SCALAR_SLOPE, w]
-        alpha[3 * nc + k, w] = zero
-        if slope > zero:
-            coordinate = scene.dof_coordinate[v]
-            sign = scalars[row + SIGN, w]
-            adj_gap = -kappa[3 * nc + k, w] * slope * sign
-            adj_q[coordinate, w] = adj_q[coordinate, w] + adj_gap
-            if adj_parameters:
-                end = job.parameters.limits + 2 * v
-                if sign < zero:
-                    end += 1
-                adj_parameters[end, w] = adj_parameters[end, w] - adj_gap
-        elif adj_friction:
-            adj_friction[v, w] = adj_friction[v, w] + dt * (adj_upper[k, w] - adj_lower[k, w])
-    return any_impact
+    travel = rows_from(scratch, place.travel)
+    gamma = rows_from(scratch, place.gamma)
+    zeta = rows_from(scratch, place.zeta)
+    shifted = write_velocities(job, nc, w, scratch)
+    write_acceleration(job, w, scratch)
+    for v in range(scene.topology.nv):
+        gamma[v, w] = scratch[place.next_adj_qd + v, w]
+    integrate_vjp(
+        scene, dt, rows_from(scratch, place.q), travel, rows_from(scratch, place.next_adj_q), w,
+        rows_from(scratch, place.adj_q), zeta,
+    )  # fmt: skip
+    turn_axes_vjp(scene, dt, travel, rows_from(scratch, place.velocity), w, zeta, gamma)
+    for v in range(scene.topology.nv):
+        gamma[v, w] = gamma[v, w] + zeta[v, w]
+    solve_transposed(scene, rows_from(scratch, place.L), w, gamma)
+    return shifted
 
 
 @wp.func
-def step_vjp(
-    # model
-    job: Job,
-    # in: the state before the step, its contact problem solved, and the cotangents of the state after it, in scratch
-    nc: int,
-    ns: int,
-    sweeps: int,
-    u: wp.array2d(dtype=Any),
-    parameters: wp.array2d(dtype=Any),
-    w: int,
-    # out: the cotangents of the state before, in scratch; the others are added to
-    adj_u: wp.array2d(dtype=Any),
-    adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any),
-):
-    """Pull the cotangents of a step's result back through it."""
-    scene = job.scene
-    topology = scene.topology
+def impulses_vjp(job: Job, nc: int, ns: int, shifted: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write adj_lam = Y gamma, less what impacts late in the step do not move, and what the next step starts from."""
     place = job.scratch
-    rows = job.parameters
-    nv = topology.nv
-    zero = scratch.dtype(0.0)
-    one = scratch.dtype(1.0)
-    dt = scratch.dtype(job.settings.dt)
-    q = rows_from(scratch, place.q)
-    qd = rows_from(scratch, place.qd)
-    poses = rows_from(scratch, place.poses)
-    L = rows_from(scratch, place.L)
-    s = rows_from(scratch, place.s)
-    moved = rows_from(scratch, place.moved)
-    shift = rows_from(scratch, place.shift)
-    gamma = rows_from(scratch, place.gamma)
-    nu = rows_from(scratch, place.nu)
-    zeta = rows_from(scratch, place.zeta)
-    acceleration = rows_from(scratch, place.acceleration)
-    adj_q = rows_from(scratch, place.adj_q)
-    adj_qd = rows_from(scratch, place.adj_qd)
+    zeta_s = rows_from(scratch, place.zeta_s)
     adj_lam = rows_from(scratch, place.adj_lam)
-    kappa = rows_from(scratch, place.multiplier)
-    alpha = rows_from(scratch, place.alpha)
-    contacts = rows_from(scratch, place.contacts)
-    blocks = rows_from(scratch, place.blocks)
-    adj_contacts = rows_from(scratch, place.adj_contacts)
-    wrench = rows_from(scratch, place.wrench)
-    # bit 2: some impacts come later than the step's start; bit 1, set below: there are impacts
-    impacts = int(2 * impact_shift(job, nc, w, scratch, shift))
-    for v in range(nv):
-        moved[v, w] = s[v, w]
-    solve_factor(scene, L, w, moved)
-    for v in range(nv):
-        acceleration[v, w] = moved[v, w]
-        gamma[v, w] = scratch[place.next_adj_qd + v, w]
-        if impacts >= 2:
-            acceleration[v, w] = moved[v, w] - shift[v, w]
-    # eq. (4) backwards; zeta is what the coordinates ask of the velocity
-    integrate_vjp(scene, dt, q, acceleration, rows_from(scratch, place.next_adj_q), w, adj_q, zeta)
-    turn_axes_vjp(scene, dt, acceleration, moved, w, zeta, gamma)
-    for v in range(nv):
-        gamma[v, w] = gamma[v, w] + zeta[v, w]
-        adj_qd[v, w] = zero
-        acceleration[v, w] = -qd[v, w]
-    add_axes_rate(scene, -dt, qd, w, acceleration)
-    for v in range(nv):
-        acceleration[v, w] = (moved[v, w] + acceleration[v, w]) / dt
-    solve_transposed(scene, L, w, gamma)
-    # the solver
-    rows_of(job, nc, ns, gamma, w, scratch, adj_lam)
-    if impacts >= 2:
-        solve_transposed(scene, L, w, zeta)
+    rows_of(job, nc, ns, rows_from(scratch, place.gamma), w, scratch, adj_lam)
+    if shifted:
+        for v in range(job.scene.topology.nv):
+            zeta_s[v, w] = scratch[place.zeta + v, w]
+        solve_transposed(job.scene, rows_from(scratch, place.L), w, zeta_s)
         for c in range(nc):
-            fraction = blocks[c * BLOCK_ROWS + FRACTION, w]
-            if fraction > zero:
-                asked = row_dots(scene, contacts, c, rows_from(scratch, place.Y), zeta, w)
+            fraction = scratch[place.blocks + c * BLOCK_ROWS + FRACTION, w]
+            if fraction > scratch.dtype(0.0):
+                asked = row_dots(
+                    job.scene, rows_from(scratch, place.contacts), c, rows_from(scratch, place.Y), zeta_s, w
+                )
                 store(adj_lam, 3 * c, w, load3(adj_lam, 3 * c, w) - fraction * asked)
     if job.nimpulse > 0:
-        next_adj = rows_from(scratch, place.next_adj_impulses)
-        add_store_impulses_vjp(scene, nc, ns, rows_from(scratch, place.scalars), next_adj, w, adj_lam)
-    # impulses that are no solution are differentiated as the sweeps they come from
-    unrolled = is_unrolled(job, sweeps)
-    for r in range(ADJ_CONTACT_ROWS * nc):
-        adj_contacts[r, w] = zero
+        add_store_impulses_vjp(
+            job.scene, nc, ns, rows_from(scratch, place.scalars), rows_from(scratch, place.next_adj_impulses), w,
+            adj_lam,
+        )  # fmt: skip
+
+
+@wp.func
+def multipliers(
+    job: Job, nc: int, ns: int, sweeps: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write kappa, eta and nu, eq. (9); at kinks on the side in which the loss falls, if that is wanted."""
+    place = job.scratch
+    nv = job.scene.topology.nv
+    one = scratch.dtype(1.0)
+    eta = rows_from(scratch, place.eta)
+    nu = rows_from(scratch, place.nu)
     ties = int(0)
     cases = int(place.lam)
     attempt = int(2)
-    if job.settings.kinks == 1 and not unrolled:
+    if job.settings.kinks == 1 and not is_unrolled(job, sweeps):
         ties = find_kinks(job, nc, ns, w, scratch)
         if ties > 0:
             cases = place.sides
@@ -236,56 +119,79 @@ def step_vjp(
         if ties > 0:
             take_sides(job, nc, ns, attempt, ties, w, scratch)
         solver_vjp(job, nc, ns, sweeps, cases, w, adj_parameters, scratch)
-        add_all_rows(job, nc, ns, kappa, -one, w, scratch, gamma)  # eq. (9): gamma is eta from here on
-        write_shares(job, nc, ns, -one, w, scratch, alpha)
-        add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
         for v in range(nv):
-            nu[v, w] = gamma[v, w]
-        solve_factor(scene, L, w, nu)
+            eta[v, w] = scratch[place.gamma + v, w]
+        add_all_rows(job, nc, ns, rows_from(scratch, place.multiplier), -one, w, scratch, eta)
+        write_free_motion_weights(job, nc, ns, w, scratch)
+        add_all_rows(job, nc, ns, rows_from(scratch, place.alpha), one, w, scratch, eta)
+        for v in range(nv):
+            nu[v, w] = eta[v, w]
+        solve_factor(job.scene, rows_from(scratch, place.L), w, nu)
         if ties > 0:
             attempt = judge_sides(job, nc, ns, attempt, ties, u, parameters, w, scratch)
         else:
             attempt += 1
+
+
+@wp.func
+def start_vjp(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the cotangents of the last step's impulses: there are some where sweeps that started warm are unrolled."""
+    place = job.scratch
     for r in range(job.nimpulse):
-        scratch[place.adj_impulses + r, w] = zero
-    if unrolled and started_warm(job, w, scratch):
+        scratch[place.adj_impulses + r, w] = scratch.dtype(0.0)
+    if is_unrolled(job, sweeps) and started_warm(job, w, scratch):
         load_impulses_vjp(
-            scene, nc, ns, contacts, rows_from(scratch, place.scalars), rows_from(scratch, place.impulses),
-            rows_from(scratch, place.start_lam), w, rows_from(scratch, place.adj_impulses),
+            job.scene, nc, ns, rows_from(scratch, place.contacts), rows_from(scratch, place.scalars),
+            rows_from(scratch, place.impulses), rows_from(scratch, place.adj_start_lam), w,
+            rows_from(scratch, place.adj_impulses),
         )  # fmt: skip
-    add_transposed_product(scene, L, gamma, w, adj_qd)
-    for v in range(nv):
-        gamma[v, w] = adj_qd[v, w]
-    add_axes_rate_vjp(scene, dt, qd, gamma, w, adj_qd)
-    # rows: biases, then how J changes, eq. (10)
-    for i in range(6 * topology.nbody):
-        wrench[i, w] = zero
-    for r in range(LOOP_ROWS * scene.nloop):
+
+
+@wp.func
+def velocity_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write adj_qd = L^T eta, and what the turning of free joints' axes adds, eq. (9)."""
+    place = job.scratch
+    adj_qd = rows_from(scratch, place.adj_qd)
+    adj_velocity = rows_from(scratch, place.adj_velocity)
+    for v in range(job.scene.topology.nv):
+        adj_qd[v, w] = scratch.dtype(0.0)
+    add_transposed_product(job.scene, rows_from(scratch, place.L), rows_from(scratch, place.eta), w, adj_qd)
+    for v in range(job.scene.topology.nv):
+        adj_velocity[v, w] = adj_qd[v, w]
+    add_axes_rate_vjp(
+        job.scene, scratch.dtype(job.settings.dt), rows_from(scratch, place.qd), adj_velocity, w, adj_qd
+    )  # fmt: skip
+
+
+@wp.func
+def clear_geometry(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Set the cotangents of contacts, loops and bodies' poses to zero."""
+    place = job.scratch
+    zero = scratch.dtype(0.0)
+    for r in range(ADJ_CONTACT_ROWS * nc):
+        scratch[place.adj_contacts + r, w] = zero
+    for r in range(LOOP_ROWS * job.scene.nloop):
         scratch[place.adj_loops + r, w] = zero
-    if nc + ns > 0:
-        if bias_terms(job, nc, ns, w, adj_q, adj_parameters, scratch) == 1:
-            for v in range(nv):
-                gamma[v, w] = zero
-            add_all_rows(job, nc, ns, alpha, one, w, scratch, gamma)
-            add_transposed_product(scene, L, gamma, w, adj_qd)
-            impacts = impacts | 1
-    # how J changes and, where it is left over, M
-    terms = int(6)
-    if unrolled:
-        terms += 3 * nc + ns
-    if nc + ns == 0:
-        terms = 0
-    for term in range(terms):
-        kinds = prepare_term(job, term, nc, ns, impacts, w, scratch)
-        if kinds & 1 == 1:
-            # the errors of loops come with J v
-            jacobian_terms(job, nc, term == 2, alpha, rows_from(scratch, place.rates), w, scratch)
-        if kinds & 2 == 2:
-            mass_terms(job, zeta, shift, parameters, w, adj_q, adj_parameters, scratch)
+    for r in range(6 * job.scene.topology.nbody):
+        scratch[place.wrench + r, w] = zero
+
+
+@wp.func
+def geometry_vjp(
+    job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of contacts and loops back to shapes, frames and placements, and to coordinates."""
+    scene = job.scene
+    place = job.scratch
+    rows = job.parameters
+    poses = rows_from(scratch, place.poses)
+    wrench = rows_from(scratch, place.wrench)
+    adj_contacts = rows_from(scratch, place.adj_contacts)
     for c in range(nc):
         row = c * ADJ_CONTACT_ROWS
         contact_vjp(
-            scene, poses, rows_from(parameters, rows.shapes), w, contacts, c,
+            scene, poses, rows_from(parameters, rows.shapes), w, rows_from(scratch, place.contacts), c,
             adj_contacts[row + ADJ_GAP, w], load3(adj_contacts, row + ADJ_POINT, w),
             load3(adj_contacts, row + ADJ_NORMAL, w), wrench, rows_from(adj_parameters, rows.shapes),
             rows_from(scratch, place.candidates),
@@ -296,13 +202,53 @@ def step_vjp(
     )  # fmt: skip
     if nc + scene.nloop > 0:
         gather_wrenches(
-            scene, q, rows_from(parameters, rows.placements), poses, w, wrench, adj_q,
-            rows_from(adj_parameters, rows.placements),
+            scene, rows_from(scratch, place.q), rows_from(parameters, rows.placements), poses, w, wrench,
+            rows_from(scratch, place.adj_q), rows_from(adj_parameters, rows.placements),
         )  # fmt: skip
-    # forces, eq. (9), and inverse dynamics
-    for v in range(nv):
-        nu[v, w] = dt * nu[v, w]
-    forces_vjp(job, q, qd, acceleration, u, parameters, w, nu, adj_q, adj_qd, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
+def step_vjp(
+    # model
+    job: Job,
+    # in: contacts, scalar rows, sweeps; the solved problem and the cotangents of the state after the step, in scratch
+    nc: int,
+    ns: int,
+    sweeps: int,
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    # out: the cotangents of the state before the step, in scratch; the others are added to
+    adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):
+    """Pull the cotangents of a step's result back through it."""
+    place = job.scratch
+    clear_geometry(job, nc, w, scratch)
+    # eqs. (4) and (5) backwards
+    shifted = motion_vjp(job, nc, w, scratch)
+    # the solver, eq. (9)
+    impulses_vjp(job, nc, ns, shifted, w, scratch)
+    multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
+    start_vjp(job, nc, ns, sweeps, w, scratch)
+    velocity_vjp(job, w, scratch)
+    # biases, and how J changes, eqs. (10) and (11)
+    if nc + ns > 0:
+        rows_vjp(job, nc, ns, sweeps, shifted, parameters, w, adj_parameters, scratch)
+    geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
+    # inverse dynamics, eq. (10)
+    for v in range(job.scene.topology.nv):
+        scratch[place.adj_force + v, w] = scratch.dtype(job.settings.dt) * scratch[place.nu + v, w]
+    motion = Motion()
+    motion.q = place.q
+    motion.qd = place.qd
+    motion.acceleration = place.acceleration
+    motion.adj_q = place.adj_q
+    motion.adj_qd = place.adj_qd
+    motion.adj_force = place.adj_force
+    forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 
 @wp.func

@@ -21,6 +21,7 @@ from pullback.rigid.collide.collide_kernels import collide_pair, collide_round_p
 from pullback.rigid.compile.compile import SceneArrays
 from pullback.rigid.compile.scene import PLANE, SPHERE
 from pullback.rigid.solvers.solver import Solver
+from pullback.rigid.step.actuator_kernels import law, law_or_second
 
 ShapeSet = Literal["round", "plain", "all"]
 """Spheres and planes; capsules and boxes too; cylinders, meshes and fields too."""
@@ -89,25 +90,39 @@ def shape_functions(shapes: ShapeSet) -> dict[Any, Any]:
     return {}
 
 
-def contact_step(shapes: ShapeSet, solver: Solver, real: type) -> Step:
-    """Return the step with contact, of one set of shapes and one solver."""
-    return _contact_step(shapes, solver.kernels, real)
+def actuator_functions(laws: tuple[str, ...]) -> dict[Any, Any]:
+    """Return what takes the place of the affine law of actuators: a chain that chooses among all laws of a world."""
+    chain = law
+    for kind, file in enumerate(laws[1:], 1):
+        functions = {"law": chain, "second_law": import_module(file).law, "SECOND": wp.constant(kind)}
+        chain = rebound(law_or_second, f"law_or_{_name_of(file)}", **functions)
+    return {} if chain is law else {law: chain}
+
+
+def _name_of(file: str) -> str:
+    """Return the name of a kernels file as it stands in those of kernels."""
+    return file.rpartition(".")[2].removesuffix("_kernels")
+
+
+def contact_step(shapes: ShapeSet, solver: Solver, laws: tuple[str, ...], real: type) -> Step:
+    """Return the step with contact, of one set of shapes, one solver and some laws of actuators."""
+    return _contact_step(shapes, solver.kernels, laws, real)
 
 
 @made_once
-def _contact_step(shapes: ShapeSet, kernels: str, real: type) -> Step:
+def _contact_step(shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: type) -> Step:
     from pullback.rigid.step.step_kernels import step
     from pullback.rigid.step.step_vjp_kernels import retrace
 
-    replaced = {**shape_functions(shapes), **import_module(kernels).functions(real)}
-    name = f"{shapes}_{kernels.rpartition('.')[2].removesuffix('_kernels')}"
+    replaced = {**shape_functions(shapes), **import_module(kernels).functions(real), **actuator_functions(laws)}
+    name = "_".join([shapes, _name_of(kernels), *map(_name_of, laws[1:])])
     suffix = name if real == wp.float64 else f"{name}_single"
     return Step(name, real, variant(step, suffix, replaced), variant(retrace, suffix, replaced), replaced)
 
 
 @made_once
-def explicit_step(real: type) -> Step:
-    """Return the explicit Runge-Kutta step, for worlds without contact."""
-    from pullback.rigid.step.runge_kutta_kernels import retrace, step
-
-    return Step("runge_kutta", real, step, retrace, {})
+def smooth_step(kernels: str, laws: tuple[str, ...], real: type) -> Step:
+    """Return the step of an integrator for worlds without contact, from its kernels file."""
+    file, replaced = import_module(kernels), actuator_functions(laws)
+    name = "_".join([_name_of(kernels), *map(_name_of, laws[1:])])
+    return Step(name, real, variant(file.step, name, replaced), variant(file.retrace, name, replaced), replaced)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pullback.core.errors import PullbackError
 
@@ -14,8 +14,22 @@ Integrator = Literal["semi_implicit", "explicit", "rk4"]
 Part = Literal["contacts", "limits", "friction"]
 Damping = Literal["explicit", "implicit"]
 
-STAGES: dict[Integrator, int] = {"semi_implicit": 0, "explicit": 1, "rk4": 4}
-"""Evaluations of the acceleration in an explicit step; none in the step with contact, which is not of that kind."""
+
+class Smooth(NamedTuple):
+    """An integrator for worlds without contact: its kernels file, with `step` and `retrace`, and its number of stages.
+
+    Each stage has rows of scratch for q, qd, qdd and for a factor of the mass matrix.
+    """
+
+    kernels: str
+    stages: int
+
+
+SMOOTH: dict[str, Smooth] = {
+    "explicit": Smooth("pullback.rigid.step.runge_kutta_kernels", stages=1),
+    "rk4": Smooth("pullback.rigid.step.runge_kutta_kernels", stages=4),
+}
+"""All integrators but the one with contact, "semi_implicit"."""
 
 
 def check_integration(integrator: Integrator, damping: Damping, without: Collection[Part]) -> None:
@@ -26,7 +40,7 @@ def check_integration(integrator: Integrator, damping: Damping, without: Collect
     is_list = isinstance(without, Collection) and not isinstance(without, str)
     if not is_list or any(part not in get_args(Part) for part in without):
         raise PullbackError(f"without is {without!r}; give a list of {_choices(get_args(Part))}")
-    if STAGES[integrator] and damping == "implicit":
+    if integrator in SMOOTH and damping == "implicit":
         raise PullbackError(
             f"integrator={integrator!r} takes damping where its stages are, and cannot have damping='implicit'; leave "
             f"one of them out"

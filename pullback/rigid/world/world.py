@@ -16,6 +16,7 @@ from pullback.description.tree import Link, LoopKind, Shape, Tree
 from pullback.rigid.collide.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
+from pullback.rigid.world.actuators import Actuator
 from pullback.rigid.world.integrators import Damping, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
@@ -81,6 +82,11 @@ class World:
     def actuator_names(self) -> list[str]:
         """The entries of the control u in order: `robot/joint`."""
         return [f"{item.name}/{joint}" for item in self.items for joint in item.actuators]
+
+    @property
+    def actuators(self) -> list[Actuator]:
+        """What drives the entries of the control u, in order."""
+        return [actuator for item in self.items for actuator in item.actuators.values()]
 
     # -- putting things in ---------------------------------------------------------------------------------------
 
