@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import warp as wp
 
-from pullback.core.bridge import Operator, Program
+from pullback.core.program import Operator, Program
 from pullback.rigid import report_kernels as contact_kernels
 from pullback.rigid import rollout_kernels
 from pullback.rigid.collide.collide_kernels import AllShapes, AnyShapes, NoShapes, RoundShapes

@@ -8,7 +8,7 @@ import torch
 import warp as wp
 
 import pullback as pb
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.solvers.pgs_kernels import solve_matrix
 from pullback.rigid.step.problem_kernels import MATRIX_ROWS
 from tests.reference import contact_solver as reference

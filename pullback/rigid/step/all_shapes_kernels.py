@@ -9,8 +9,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import made_once
-from pullback.core.rebind import rebound
+from pullback.core.codegen import rebound
+from pullback.core.modules import made_once
 from pullback.rigid.collide.collide_kernels import AnyShapes, collide, collide_one, contact_vjp, is_near
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import collide_hulls, hulls_are_near
