@@ -112,7 +112,7 @@ def bare_step(standing: Standing) -> Call:
     sim, (q, qd) = standing.sim, (standing.state.q, standing.state.qd)
     sim.step(standing.state, standing.targets)
     program = sim._programs.step()
-    launch, addresses, places = program.launchers(q)[0].repeat()
+    launch, addresses, places = program.launchers(q)[0].copy()
     inputs = (q, qd, None, standing.targets, sim.parameters.packed())
     made = [q.new_empty(rows) for rows in (*program.rows, *program.scratch)]
     for place, x in zip(places, (*inputs, *made)):

@@ -5,7 +5,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.collide.all_shapes_kernels import any_contact_vjp
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.compile.scene import GAP, NORMAL, POINT, Scene

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pullback.core import collector
+from pullback.core.host import collection_paused
 
 if TYPE_CHECKING:
     from pullback import control, thermal, viewer
 
-with collector.paused():
+with collection_paused:
     from pullback import sdf
     from pullback.core.errors import (
         DescriptionError,

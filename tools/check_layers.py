@@ -4,7 +4,7 @@
 
 Packages of one layer may lean on each other in one direction only; `rigid` and `thermal` not at all. Kernel files
 (`*_kernels.py`, and everything in `spatial/` but `*_torch.py`) never import torch. torch and warp meet in
-`core/bridge.py` alone: it owns lifetimes and streams across the border, and a second place would get them wrong.
+`core/tensors.py` alone: it owns lifetimes and streams across the border, and a second place would get them wrong.
 Optional packages are imported inside functions, or at the top of the one place that is about them.
 
 Usage: python tools/check_layers.py [ROOT]
@@ -32,7 +32,7 @@ LAYERS = (
 )
 STRANGERS = {("rigid", "thermal"), ("thermal", "rigid")}
 
-BRIDGE = "pullback/core/bridge.py"
+BRIDGE = "pullback/core/tensors.py"
 
 # optional package -> the file or folder that may import it at its top
 OPTIONAL = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.rollout_kernels import copy_state, keep_state
 from pullback.rigid.step.integrate_kernels import integrate, quaternion_product

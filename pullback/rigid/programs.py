@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import warp as wp
 
-from pullback.core.bridge import Operator, Program
+from pullback.core.program import Operator, Program
 from pullback.rigid import report_kernels, rollout_kernels
 from pullback.rigid.compile.compile import SceneArrays, make_scene
 from pullback.rigid.compile.layout import PARAMETERS, SCRATCH, Sizes, forward_rows

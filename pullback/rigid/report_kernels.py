@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.problem_kernels import Job

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -11,9 +10,9 @@ from typing import NamedTuple
 
 import torch
 
-from pullback.core.bridge import Program, are_finite, refuse_not_finite
 from pullback.core.errors import PullbackError
-from pullback.rigid.closed_loop import QuickStep
+from pullback.core.finite import are_finite, refuse_not_finite
+from pullback.core.program import Program
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.feedback import feedback_rollout
@@ -103,7 +102,7 @@ class Sim:
             self._programs.step().compile_ahead(self._like)
         self._initial = world.initial_q(dtype=dtype, device=device)
         self._manifold: Manifold | None = None
-        self._quick = threading.local()
+        self._last_status: tuple[Tensor | None, Status | None] = None, None
         self._planned = lru_cache(PLANS)(self._plan)
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
@@ -167,18 +166,24 @@ class Sim:
 
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
-        quick: QuickStep | None = getattr(self._quick, "step", None)
-        after = None if quick is None else quick(state, u, self.parameters.packed())
-        if after is not None:
-            return after
-        program, inputs = self._programs.step(), self._check_inputs(state, u)
-        q, qd, impulses, rows = program.outputs(*inputs)
-        status = Status(rows, self.substeps)
-        # an input that is not finite shows in the status, which is quicker to look at
-        if status.shows_not_finite():
-            _refuse_not_finite(inputs)
-        last = getattr(self._quick, "did", None)
-        self._quick.step, self._quick.did = QuickStep.after(program, inputs, last, self.substeps)
+        program = self._programs.step()
+        repeat = inputs = None
+        if type(u) is Tensor and isinstance(state, State):
+            # inputs laid out as those of this thread's last step passed the checks then
+            inputs = state.q, state.qd, state.impulses, u, self.parameters.packed()
+            repeat = program.last_launch(inputs)
+        if inputs is None or repeat is None:
+            inputs = self._check_inputs(state, u)
+        q, qd, impulses, rows = program.outputs(*inputs, repeat=repeat)
+        # most steps have the status of the one before: the same tensor, which was looked at then
+        known, status = self._last_status
+        if rows is not known:
+            status = Status(rows, self.substeps)
+            # inputs that are not finite show in the status, which is quicker to look at
+            if status.shows_not_finite():
+                _refuse_not_finite(inputs)
+            else:
+                self._last_status = rows, status
         return State(q, qd, impulses, status)
 
     def rollout(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from pullback.core.bridge import can_look_at
 from pullback.core.errors import PullbackError
+from pullback.core.finite import FEW, is_readable
 
 Tensor = torch.Tensor
 
@@ -16,8 +15,6 @@ NAN = 1
 CONTACT_OVERFLOW = 2
 NOT_CONVERGED = 4
 """Flags of a world's status; 0 is all well."""
-FINE = [0.0, -1.0, 0.0]
-"""The rows of a world where all is well: flags, the first step that raised one, steps that did not converge."""
 
 Vector = tuple[float, float, float]
 
@@ -36,21 +33,23 @@ class Contact:
 class Status:
     """What happened to each world of a rollout."""
 
-    def __init__(self, rows: Tensor | list[list[float]], substeps: int) -> None:
-        self._given = rows
+    def __init__(self, rows: Tensor, substeps: int) -> None:
+        self._rows = rows
         self._substeps = substeps
 
-    @property
-    def _rows(self) -> Tensor:
-        rows = self._given
-        return rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.float64)
+    @staticmethod
+    def fine(worlds: int, substeps: int) -> Status:
+        """Return the status of worlds in which nothing went wrong."""
+        return Status(torch.tensor([[0.0, -1.0, 0.0]], dtype=torch.float64).repeat(worlds, 1), substeps)
 
     def shows_not_finite(self) -> bool:
-        """Tell whether a world is not finite, as far as that can be seen without waiting for a device."""
-        rows = self._given
-        if isinstance(rows, Tensor):
-            return can_look_at(rows) and bool((self.code & NAN).any())
-        return rows != [FINE] * len(rows) and any(int(row[0]) & NAN for row in rows)
+        """Return whether a world is not finite, as far as that is known without waiting for a device."""
+        rows = self._rows
+        if not is_readable(rows):
+            return False
+        if rows.numel() <= FEW:
+            return any(int(row[0]) & NAN for row in rows.tolist())
+        return bool((self.code & NAN).any())
 
     @property
     def code(self) -> Tensor:
@@ -81,7 +80,7 @@ class Status:
         raise PullbackError(f"world {first} {what} (step {step}, {len(worlds)} such worlds in all)")
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class State:
     """The worlds at one moment: q (B, nq), qd (B, nv), and the last contact impulses where a warm start keeps them."""
 
@@ -90,12 +89,6 @@ class State:
     impulses: Tensor | None = None
     status: Status | None = None
     """What happened in the step that led here, if `sim.step` did."""
-    mark: ClassVar[object] = None
-    """Says which launch made this state, if one that is repeated did."""
-
-    def __init__(self, q: Tensor, qd: Tensor, impulses: Tensor | None = None, status: Status | None = None) -> None:
-        # in a closed loop a frozen dataclass's own way takes twice as long
-        self.__dict__.update(q=q, qd=qd, impulses=impulses, status=status)
 
     def detach(self) -> State:
         """Return the same state, cut off from the computation that led to it."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import cross_joint_motion, joint_dofs, joint_motion, joint_pose
 from pullback.robot.rnea_kernels import (
     body_inertia_times,

@@ -11,7 +11,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_coordinates_vjp,
     joint_dofs,

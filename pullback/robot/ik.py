@@ -11,8 +11,8 @@ from math import inf
 
 import torch
 
-from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError
+from pullback.core.finite import refuse_not_finite
 from pullback.robot.model import RobotModel
 from pullback.spatial.rotations_torch import conjugate, quaternion_product, vector_from_quaternion
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_dofs, joint_pose, placement_vjp
 from pullback.robot.topology import PLACEMENT_ROWS, PRISMATIC, REVOLUTE, Topology
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33, store, store33

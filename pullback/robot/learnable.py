@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.finite import refuse_not_finite
 from pullback.description.compile import WORLD, Model
 from pullback.robot.parameters import (
     DOF,

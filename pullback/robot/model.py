@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import torch
 
-from pullback.core.bridge import refuse_not_finite
 from pullback.core.errors import PullbackError
+from pullback.core.finite import refuse_not_finite
 from pullback.description.compile import Model
 from pullback.robot.joint_space import JointSpace
 from pullback.robot.operators import Programs

@@ -7,7 +7,7 @@ Summed over the bodies, about the world's origin and in world axes, 6 + 3 + 1 ro
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_force, joint_motion, joint_pose, placement_vjp
 from pullback.robot.rnea_kernels import body_inertia_times
 from pullback.robot.topology import INERTIA_ROWS, Topology

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import warp as wp
 
-from pullback.core.bridge import Operator, Program
+from pullback.core.program import Operator, Program
 from pullback.description.compile import WORLD, Model
 from pullback.robot import aba_kernels, crba_kernels, kinematics_kernels, momentum_kernels, rnea_kernels
 from pullback.robot.topology import BALL, FREE, PRISMATIC, REVOLUTE, Topology

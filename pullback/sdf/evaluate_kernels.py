@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.sdf.field_kernels import field_value_gradient, field_vjp
 from pullback.sdf.fields import Fields
 from pullback.spatial.arrays import accumulate, load3, load4, store

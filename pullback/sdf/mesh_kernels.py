@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import warp as wp
 
+from pullback.core.host import warp_silenced
+
 
 @wp.kernel(module="unique", enable_backward=False)
 def _distance(
@@ -19,12 +21,13 @@ def _distance(
 
 def signed_distance(vertices: np.ndarray, triangles: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Return the distance (n,) of points (n, 3) from a closed mesh looking outwards, below zero inside."""
-    mesh: Any = wp.Mesh(
-        points=wp.array(vertices.astype(np.float32), dtype=wp.vec3, device="cpu"),
-        indices=wp.array(triangles.astype(np.int32).reshape(-1), dtype=wp.int32, device="cpu"),
-        support_winding_number=True,
-    )
-    out = wp.empty(len(points), dtype=wp.float32, device="cpu")
-    at = wp.array(points.astype(np.float32), dtype=wp.vec3, device="cpu")
-    wp.launch(_distance, dim=len(points), inputs=[mesh.id, at, 1.0e6], outputs=[out], device="cpu")
+    with warp_silenced:
+        mesh: Any = wp.Mesh(
+            points=wp.array(vertices.astype(np.float32), dtype=wp.vec3, device="cpu"),
+            indices=wp.array(triangles.astype(np.int32).reshape(-1), dtype=wp.int32, device="cpu"),
+            support_winding_number=True,
+        )
+        out = wp.empty(len(points), dtype=wp.float32, device="cpu")
+        at = wp.array(points.astype(np.float32), dtype=wp.vec3, device="cpu")
+        wp.launch(_distance, dim=len(points), inputs=[mesh.id, at, 1.0e6], outputs=[out], device="cpu")
     return out.numpy().astype(np.float64)

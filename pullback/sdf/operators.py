@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import warp as wp
 
-from pullback.core import bridge
-from pullback.core.bridge import Operator
+from pullback.core import program as core
+from pullback.core.program import Operator
 from pullback.sdf.fields import STACK_ROWS, TAPE_ROWS, Fields
 from pullback.sdf.program import Program
 from pullback.sdf.samples import Samples
@@ -62,9 +62,9 @@ def make_fields(programs: Sequence[Program], samples: Sequence[Samples], device:
     return result
 
 
-def value_gradient(program: Program) -> bridge.Program:
+def value_gradient(program: Program) -> core.Program:
     """Return the function (points (B, 3), parameters (b, rows)) -> (B, 4): value, gradient."""
-    return bridge.Program(
+    return core.Program(
         VALUE_GRADIENT,
         lambda device: make_fields([program], [], device),
         rows=4,

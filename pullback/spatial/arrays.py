@@ -2,7 +2,7 @@
 
 All arrays are indexed `[row, world]`: row r of world w. The world's stride may be 0, for what all worlds share and for
 scratch on a CPU, where worlds are worked through one after another. On a CPU the rows of a world are neighbours in
-memory (the bridge sees to it), and these functions rely on that; on a GPU it is the worlds of a row that are.
+memory (`core/arrays.py` sees to it), and these functions rely on that; on a GPU it is the worlds of a row that are.
 
 They are written in C++ because Warp's own indexing multiplies by a run-time stride for each element, which cost the
 articulated-body algorithm a tenth of its time on a CPU.

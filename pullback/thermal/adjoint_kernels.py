@@ -9,7 +9,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.thermal.accumulate_kernels import add_air, add_enthalpy, add_potential
 from pullback.thermal.conduction_kernels import vectors
 from pullback.thermal.step_kernels import air_slope, gathered, row_types

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from pullback.core.bridge import REAL, view
 from pullback.core.errors import PullbackError
+from pullback.core.tensors import REAL, view
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
 from pullback.thermal.geometry import PAIRS
 from pullback.thermal.implicit_kernels import implicit_kernels

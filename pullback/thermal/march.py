@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.core.bridge import REAL, are_finite, view
 from pullback.core.errors import PullbackError
+from pullback.core.finite import are_finite
+from pullback.core.tensors import REAL, view
 from pullback.rollout.checkpoint import Schedule
 from pullback.thermal.reverse import Reverse
 from pullback.thermal.step_kernels import step_kernels

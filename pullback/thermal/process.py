@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pullback.core import custom_vjp
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.core.functions import marched
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
@@ -312,7 +312,7 @@ class Process:
                 f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}"
             )
         march = ThermalMarch(self._fixed, beam, probes, shots, schedule, self.method)
-        seen, taken, final = marched(march, heat, initial, numbers)
+        seen, taken, final = custom_vjp.call(march, heat, initial, numbers)
 
         def ledger() -> EnergyLedger:
             return make_ledger(march, heat.detach(), initial.detach(), numbers.detach(), final.detach())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pullback.core.bridge import REAL, view
+from pullback.core.tensors import REAL, view
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE, VJP
 from pullback.thermal.accumulate_kernels import AIR_ROWS, PHASE_ROWS, TABLE_ROWS
 from pullback.thermal.adjoint_kernels import adjoint_kernels

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pullback.core.bridge import REAL, current_stream, device_name, view
+from pullback.core import custom_vjp
 from pullback.core.errors import PullbackError
-from pullback.core.functions import marched
-from pullback.core.launch import Pass
+from pullback.core.passes import Pass
+from pullback.core.tensors import REAL, current_stream, device_name, view
 from pullback.thermal.births import FreeFaces
 from pullback.thermal.geometry import element_points, face_points
 from pullback.thermal.growth import birth_steps
@@ -231,7 +231,7 @@ class BeamWeights:
 
     def __call__(self, position: Tensor, sizes: Tensor) -> Tensor:
         """Return the weights (entries,); those of each lit step sum to one."""
-        return marched(self, position, sizes)[0]
+        return custom_vjp.call(self, position, sizes)[0]
 
     def _launch(self, kernel: Any, *tensors: tuple[Tensor, int]) -> None:
         real = REAL[self.dtype]
@@ -245,8 +245,7 @@ class BeamWeights:
         types = {0: None, 3: vec3, 4: vec4}
         arguments = [real(self.factor), *model, view(position[0], vec3), view(t["along"], vec3)]
         arguments += [view(x, types[kind]) for x, kind in others]
-        launch = Pass(kernel, arguments, device_name(self.device), threads=1)
-        launch.stream = current_stream(self.device)
+        launch = Pass(kernel, arguments, device_name(self.device), stream=current_stream(self.device))
         launch(0, len(self.spot.lit))
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:

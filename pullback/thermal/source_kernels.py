@@ -10,7 +10,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 
 # entries of `size`
 FRONT = wp.constant(0)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.core.bridge import REAL, current_stream, device_name, view
-from pullback.core.launch import Pass
+from pullback.core.passes import Pass
+from pullback.core.tensors import REAL, current_stream, device_name, view
 from pullback.thermal.conduction_kernels import flow_kernel, vectors
 from pullback.thermal.material import Material, segment_rows
 from pullback.thermal.step_kernels import LEDGER_ROWS, row_types, step_kernels
@@ -178,9 +178,14 @@ class Walker:
         """Return a pass of a kernel over views by name."""
         arguments = [*scalars, *({**self.views, **others}[name] for name in names.split())]
         fixed = self.fixed
-        made = Pass(kernel, arguments, device_name(fixed.device), integers, fixed.threads)
-        made.stream = current_stream(fixed.device)
-        return made
+        return Pass(
+            kernel,
+            arguments,
+            device_name(fixed.device),
+            integers=integers,
+            threads=fixed.threads,
+            stream=current_stream(fixed.device),
+        )
 
     def begin(self, initial: Tensor) -> None:
         """Set state 0 from the temperatures of the mesh's nodes."""

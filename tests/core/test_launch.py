@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.core.launch import WORLDS_PER_SHARD, made_once, shards_for
+from pullback.core.modules import made_once
+from pullback.core.threads import WORLDS_PER_SHARD, shards_for
 
 FIRST_LAUNCHES = """
 import sys, torch, warp as wp, pullback as pb
 torch.set_num_threads(2)
 sys.setswitchinterval(1e-5)
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 for _ in range(60):
     for kernel in ("poses", "poses_vjp"):
         kernel_module(kernel, wp.float64).unload()

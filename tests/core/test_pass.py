@@ -3,8 +3,9 @@
 import torch
 import warp as wp
 
-from pullback.core.bridge import view
-from pullback.core.launch import Pass, kernel_module
+from pullback.core.modules import kernel_module
+from pullback.core.passes import Pass
+from pullback.core.tensors import view
 
 
 @wp.kernel(module=kernel_module("test_pass", wp.float64))

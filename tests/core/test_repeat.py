@@ -111,3 +111,58 @@ def test_a_step_of_wrong_shape_is_refused_after_one_that_fits():
             sim.step(state, wrong)
     with pytest.raises(pb.PullbackError, match="not finite"):
         sim.step(state, torch.full_like(u, float("nan")))
+
+
+def test_a_repeated_vjp_gives_what_a_first_one_gives(arm):
+    for seed, wanted in ((0, (0, 1, 2)), (1, (0, 1, 2)), (2, (0, 1, 2)), (3, (2,)), (4, (2,)), (5, (0, 1, 2))):
+        x = inputs(3, seed)
+        for k in wanted:
+            x[k].requires_grad_()
+        leaves = [x[k] for k in wanted]
+        weights = torch.randn(3, 7, dtype=F64, generator=torch.Generator().manual_seed(seed))
+        found = torch.autograd.grad((weights * arm.compute_forward_dynamics(*x)).sum(), leaves)
+        expected = torch.autograd.grad((weights * from_scratch(*x)).sum(), leaves)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_gradients_of_one_graph_do_not_share_memory(arm):
+    q, qd, tau = inputs(1, 0)
+    q.requires_grad_()
+    y = [arm.compute_forward_dynamics(q, qd, tau + k) for k in range(4)]
+    grads = [torch.autograd.grad(x.square().sum(), q, retain_graph=True)[0] for x in y]
+    kept = [g.clone() for g in grads]
+    torch.autograd.grad(y[0].sum(), q)
+    assert all(torch.equal(a, b) for a, b in zip(grads, kept, strict=True))
+    assert not torch.equal(grads[0], grads[1])
+
+
+@pytest.fixture
+def pendulum() -> pb.Sim:
+    """Return a driven pendulum."""
+    world = pb.World()
+    world.add(pb.load("pendulum3"), name="arm", actuators=pb.Torque())
+    return world.compile(dt=1e-3, dtype=F64)
+
+
+def test_the_status_of_a_step_stays_what_it_was(pendulum):
+    u = torch.zeros(1, pendulum.nu, dtype=F64)
+    start = pendulum.initial_state()
+    fine = [pendulum.step(start, u) for _ in range(3)]
+    wild = pb.State(start.q, torch.full_like(start.qd, 1e200))
+    broken = [pendulum.step(wild, u) for _ in range(3)]
+    again = [pendulum.step(start, u) for _ in range(3)]
+    assert [int(s.status.code) for s in fine + broken + again] == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+
+def test_inputs_that_are_not_finite_are_refused_every_time(pendulum):
+    u = torch.zeros(1, pendulum.nu, dtype=F64)
+    state = pendulum.step(pendulum.step(pendulum.initial_state(), u), u)
+    for _ in range(3):
+        with pytest.raises(pb.PullbackError, match="controls is not finite"):
+            pendulum.step(state, torch.full_like(u, float("nan")))
+    assert int(pendulum.step(state, u).status.code) == 0
+
+
+def test_what_is_not_a_state_is_refused_by_name(pendulum):
+    with pytest.raises(pb.PullbackError, match=r"expected a pb\.State"):
+        pendulum.step("start", torch.zeros(1, pendulum.nu, dtype=F64))

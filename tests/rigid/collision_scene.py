@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.collide.collide_kernels import collide, contact_vjp
 from pullback.rigid.collide.geometry_kernels import add_candidate, add_contact
 from pullback.rigid.compile.scene import (

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS, collide_hulls, hulls_are_near
 from pullback.rigid.collide.convex.hulls import box_hull, cylinder_hull, plane_hull, point_hull, segment_hull

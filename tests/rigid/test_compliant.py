@@ -10,7 +10,7 @@ import scipy.optimize
 import warp as wp
 
 from pullback.core.errors import PullbackError
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.solvers.compliant_time_step import stable_time_step
 from pullback.rigid.solvers.force_law_kernels import Compliance, compliant_impulse, compliant_vjp
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_rows, exact_solve
 from pullback.rigid.solvers.problem import Problem as Rows
 from tests.reference import exact_solver as reference

@@ -8,7 +8,7 @@ import torch
 import warp as wp
 
 import pullback as pb
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.solvers.pgs_kernels import MATRIX_ROWS
 from pullback.rigid.solvers.problem import Problem as Rows
 from pullback.rigid.solvers.sweep_kernels import solve_matrix

@@ -9,7 +9,7 @@ import warp as wp
 from scipy.optimize import lsq_linear
 
 import pullback as pb
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, Tree
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp

@@ -352,7 +352,7 @@ def test_two_boxes_have_room_for_all_corners_and_crossings():
 
 ONE_COMPILATION = """
 import torch, warp as wp, pullback as pb
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 world = pb.World()
 world.add_sphere("ball", radius=0.1, mass=1.0, position=(0, 0, 1))
 sim = world.compile(dt=1e-3, dtype=torch.float64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
 from pullback.rigid.solvers.problem import Problem as Rows
 from pullback.rigid.solvers.rows_kernels import SMALL

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import warp as wp
 
-from pullback.core.launch import kernel_module
+from pullback.core.modules import kernel_module
 from pullback.sdf.fields import STACK_ROWS, TAPE_ROWS, Fields
 from pullback.sdf.operators import make_fields
 from pullback.sdf.sample_kernels import deepest_sample, sample_contact_vjp, sample_position

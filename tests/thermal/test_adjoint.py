@@ -115,7 +115,7 @@ def test_every_schedule_gives_the_same_bits():
 
 
 def test_two_threads_give_the_bits_of_one(monkeypatch):
-    monkeypatch.setattr("pullback.core.launch.Pass.ITEMS_PER_THREAD", 8)
+    monkeypatch.setattr("pullback.core.passes.Pass.ITEMS_PER_THREAD", 8)
     one, two = gradient(wall(threads=1)), gradient(wall(threads=2))
     for name, g in one.items():
         assert torch.equal(g, two[name]), name

@@ -19,7 +19,7 @@ def walk_back_for(seconds, final, power):
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_interrupted_runs_leave_nothing_broken(backward, threads, monkeypatch):
-    monkeypatch.setattr("pullback.core.launch.Pass.ITEMS_PER_THREAD", 8)
+    monkeypatch.setattr("pullback.core.passes.Pass.ITEMS_PER_THREAD", 8)
     short = wall(threads=threads)
     expected = short.run(300.0).final
     # many seconds of steps; if it is the way back that is interrupted, fewer, walked again and again

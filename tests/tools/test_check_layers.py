@@ -73,7 +73,7 @@ def test_complains(tmp_path, path, text, expected):
         ("pullback/rigid/solvers/pgs.py", "from ..step import f\nfrom ...core import launch"),
         ("pullback/__init__.py", "from .rigid import World\nfrom .thermal import Part\nfrom .cli import main"),
         ("pullback/cli.py", "from pullback import __version__\nfrom .viewer import live\nimport torch"),
-        ("pullback/core/bridge.py", "import torch\nimport warp as wp"),
+        ("pullback/core/tensors.py", "import torch\nimport warp as wp"),
         ("pullback/robot/aba_kernels.py", "import warp as wp\nfrom ..spatial.rotation import quat_mul"),
         ("pullback/spatial/rotation_torch.py", "import torch"),
         ("pullback/description/mjcf.py", "import mujoco"),

@@ -8,8 +8,8 @@ import torch
 
 from pullback.control.costs import frame_kernels
 from pullback.control.costs.costs import Blocks, BoundCost, Cost, Place, Values
-from pullback.core.bridge import Operator, Program
 from pullback.core.errors import PullbackError
+from pullback.core.program import Operator, Program
 from pullback.rigid.compile.frames import LinkFrame
 from pullback.robot.kinematics_kernels import ROWS
 

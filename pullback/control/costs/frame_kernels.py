@@ -11,7 +11,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_dofs
 from pullback.robot.kinematics_kernels import ROWS, body_pose, body_poses, dof_motion, frame_pose
 from pullback.robot.topology import Topology

@@ -13,7 +13,7 @@ from pullback.control.ilqr.problem import Problem, clamp
 from pullback.control.ilqr.riccati import Policy
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
-from pullback.rigid.state import FINE, State, Status, Trajectory
+from pullback.rigid.state import State, Status, Trajectory
 
 Tensor = torch.Tensor
 Search = Literal["longest", "best"]
@@ -145,7 +145,7 @@ def _given_states(problem: Problem, states: Trajectory | State) -> Trajectory:
     if start.impulses is not None:
         impulses = start.impulses.new_zeros(*shape, start.impulses.shape[1]) if impulses is None else impulses
         impulses = torch.cat([start.impulses[None], impulses[1:]])
-    status = Status([FINE] * problem.batch, sim.substeps)
+    status = Status.fine(problem.batch, sim.substeps)
     return Trajectory(q, qd, status, torch.arange(shape[0]), impulses)
 
 

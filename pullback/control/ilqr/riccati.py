@@ -17,9 +17,10 @@ from typing import NamedTuple
 import torch
 
 from pullback.control.ilqr.riccati_kernels import RESULTS, kernels, lanes_on, make_riccati
-from pullback.core.bridge import REAL, current_stream, device_name
 from pullback.core.errors import PullbackError
-from pullback.core.launch import ABSENT, Launcher, Strided, shards_for
+from pullback.core.launch import ABSENT, Launcher, Strided
+from pullback.core.tensors import REAL, current_stream, device_name
+from pullback.core.threads import shards_for
 
 Tensor = torch.Tensor
 

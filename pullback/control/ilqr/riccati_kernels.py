@@ -21,7 +21,7 @@ from pullback.control.ilqr.dense_kernels import (
     solve_cholesky,
     sync,
 )
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 
 BOX_STEPS = wp.constant(50)
 """Projected Newton's steps, at most."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pullback.core.bridge import Program
+from pullback.core.program import Program
 from pullback.description.compile import WORLD
 from pullback.rigid.compile.compile import Forest, frame_topology
 from pullback.rigid.sim import Sim

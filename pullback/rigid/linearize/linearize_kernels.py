@@ -10,7 +10,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.linearize.dynamics_kernels import LinearJob
 from pullback.rigid.linearize.rows_kernels import copy_run, fill

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import warp as wp
 
-from pullback.core.launch import made_once
-from pullback.core.rebind import rebound
+from pullback.core.codegen import rebound
+from pullback.core.modules import made_once
 from pullback.rigid.collide.collide_kernels import collide_pair, collide_round_pair
 from pullback.rigid.compile.compile import SceneArrays
 from pullback.rigid.compile.scene import PLANE, SPHERE

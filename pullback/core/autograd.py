@@ -1,74 +1,79 @@
-"""How torch's autograd sees a program: once in its plain form, once in the one that transforms need."""
+"""A program as functions of torch's autograd: a quick one, and one that functorch transforms can take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pullback.core.errors import PullbackError, SecondDerivativeError
+from pullback.core.finite import in_transform
 
 if TYPE_CHECKING:
-    from pullback.core.bridge import Program
+    from pullback.core.program import Program
+    from pullback.core.repeat import Repeat
 
 Tensor = torch.Tensor
 
 
-class Recorded(torch.autograd.function._SingleLevelFunction):
-    """The function outside of transforms: `torch.autograd.Function.apply` looks for them and costs 10 µs.
+def recorded(program: Program, repeat: Repeat | None, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    """Run a program outside of transforms and record it for a backward pass; return all its outputs."""
+    outputs: list[tuple[Any, ...]] = []
+    _Recorded.apply(program, repeat, outputs, *inputs)  # pyright: ignore[reportAttributeAccessIssue]
+    # autograd marks the tensors themselves, so they need not be put together again
+    return outputs[0]
 
-    Outputs without a gradient are appended to `plain`: autograd would need 5 µs to learn that they have none.
+
+class _Recorded(torch.autograd.function._SingleLevelFunction):
+    """The function outside of transforms: `torch.autograd.Function.apply` looks for them, which costs 10 µs.
+
+    Only outputs with a gradient are returned: autograd would need 5 µs to learn that the others have none.
     """
 
     @staticmethod
-    def forward(ctx: Any, program: Program, plain: list[Any], *inputs: Tensor | None) -> tuple[Any, ...]:
+    def forward(
+        ctx: Any, program: Program, repeat: Repeat | None, outputs: list[Any], *inputs: Tensor | None
+    ) -> tuple[Tensor, ...]:
         """Run the forward kernel and keep what the vjp reads."""
-        outputs = program.run(inputs)
-        plain += outputs[program.first_plain :]
+        found = program.run(inputs, repeat)
+        outputs.append(found)
         ctx.program = program
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*outputs[: program.read_outputs], *inputs)
-        return outputs[: program.first_plain]
+        ctx.save_for_backward(*found[: program.read_outputs], *inputs)
+        return tuple([found[k] for k in program.differentiable])
 
     @staticmethod
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
-        unused = [None] * ctx.program.operator.plain_outputs
-        return None, None, *_pull_back_saved(ctx, ctx.needs_input_grad[2:], (*adj_outputs, *unused))
+        program = ctx.program
+        adj: list[Tensor | None] = [None] * len(program.rows)
+        for k, x in zip(program.differentiable, adj_outputs):
+            adj[k] = x
+        return None, None, None, *_cotangents(ctx, ctx.needs_input_grad[3:], adj)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        """Refuse."""
+        """Raise."""
         refuse_forward_mode(ctx.program)
 
 
-def _pull_back_saved(ctx: Any, wanted: tuple[bool, ...], adj_outputs: Sequence[Any]) -> Sequence[Tensor | None]:
-    """Return the cotangents of all inputs, from what the forward pass saved."""
-    count, saved = ctx.program.read_outputs, ctx.saved_tensors
-    return pull_back(ctx.program, wanted, adj_outputs, saved[:count], saved[count:])
-
-
-def pull_back(
-    program: Program,
-    wanted: tuple[bool, ...],
-    adj_outputs: Sequence[Tensor | None],
-    outputs: Sequence[Tensor | None],
-    inputs: Sequence[Tensor | None],
-) -> Sequence[Tensor | None]:
+def _cotangents(ctx: Any, wanted: tuple[bool, ...], adj_outputs: Sequence[Any]) -> Sequence[Tensor | None]:
     """Return the cotangents of all inputs, None where they are not wanted or zero."""
     if all(x is None for x in adj_outputs):
         return (None,) * len(wanted)
-    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-        found = _Vjp.apply(program, wanted, *adj_outputs, *outputs, *inputs)
+    program, saved = ctx.program, ctx.saved_tensors
+    if torch.is_grad_enabled() or in_transform():
+        found = _Vjp.apply(program, wanted, *adj_outputs, *saved)
     else:
-        found = program.run_vjp(wanted, adj_outputs, outputs, inputs)
+        count = program.read_outputs
+        found = program.run_vjp(wanted, adj_outputs, saved[:count], saved[count:])
     cotangents = iter(found)
     return [next(cotangents) if want else None for want in wanted]
 
 
 class Transformed(torch.autograd.Function):
-    """The same, in the form that vmap, jacrev and their nestings need."""
+    """The function that vmap, jacrev and their nestings can take."""
 
     @staticmethod
     def forward(program: Program, *inputs: Tensor | None) -> tuple[Any, ...]:
@@ -87,18 +92,18 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
-        return None, *_pull_back_saved(ctx, ctx.needs_input_grad[1:], adj_outputs)
+        return None, *_cotangents(ctx, ctx.needs_input_grad[1:], adj_outputs)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        """Refuse."""
+        """Raise."""
         refuse_forward_mode(ctx.program)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], program: Program, *inputs: Tensor | None
     ) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
-        """Take the mapped dimension for more worlds."""
+        """Fold the mapped dimension into the worlds."""
         folded, worlds = _fold(info.batch_size, in_dims[1:], inputs, expand=False)
         outputs = program.outputs(*folded)
         unfolded = tuple(None if x is None else x.reshape(info.batch_size, worlds, -1) for x in outputs)
@@ -106,7 +111,7 @@ class Transformed(torch.autograd.Function):
 
 
 def refuse_forward_mode(program: Program) -> None:
-    """Raise: nothing here has a forward mode."""
+    """Raise: programs have no forward mode."""
     raise PullbackError(
         f"{program.operator.name} has no forward mode (jacfwd, hessian, dual numbers); use backward, grad or "
         f"jacrev, once: there are first derivatives only"
@@ -170,63 +175,3 @@ def _fold(
         else:
             folded.append(x.expand(size, worlds, x.shape[-1]).reshape(size * worlds, x.shape[-1]))
     return folded, worlds
-
-
-class March(Protocol):
-    """A long computation with an adjoint of its own, both plain Python: what `marched` makes a torch function."""
-
-    name: str
-
-    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
-        """Return the outputs, and whatever a backward pass needs of this one, if there may be one (`keep`)."""
-        ...
-
-    def backward(
-        self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
-    ) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of the inputs that are wanted, None for the others."""
-        ...
-
-
-def marched(march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Run a march as a function that torch can differentiate, once."""
-    return _Marched.apply(march, *inputs)
-
-
-class _Marched(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, march: March, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs, ctx.kept = march.forward([x.detach() for x in inputs], any(ctx.needs_input_grad))
-        ctx.march = march
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs)
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[1:]
-        if all(x is None for x in adj_outputs):
-            return (None,) * (1 + len(wanted))
-        if torch.is_grad_enabled():
-            return None, *_MarchedVjp.apply(ctx, wanted, *adj_outputs, *ctx.saved_tensors)
-        return None, *ctx.march.backward(ctx.kept, wanted, adj_outputs, [x.detach() for x in ctx.saved_tensors])
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise PullbackError(f"{ctx.march.name} has no forward mode; use backward or grad")
-
-
-class _MarchedVjp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, marched: Any, wanted: Sequence[bool], *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-        ctx.march = marched.march
-        count = len(wanted)
-        plain = [None if x is None else x.detach() for x in tensors]
-        return marched.march.backward(marched.kept, wanted, plain[:-count], plain[-count:])
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise SecondDerivativeError(
-            f"{ctx.march.name} has a first derivative only, and a second one was asked for; differentiate once, or "
-            f"take differences of gradients"
-        )

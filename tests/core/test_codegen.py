@@ -9,9 +9,9 @@ import torch
 import warp as wp
 
 import pullback
-from pullback.core import by_reference
-from pullback.core.bridge import view
-from pullback.core.launch import LARGE_CPU_FLAGS, kernel_module
+from pullback.core.codegen import BY_REFERENCE
+from pullback.core.modules import CPU_FLAGS, LARGE_CPU_FLAGS, initialize, kernel_module
+from pullback.core.tensors import view
 
 
 @wp.struct
@@ -45,17 +45,16 @@ def shape_kernel(module):
 
 
 @pytest.fixture
-def sources(monkeypatch):
-    """The C++ of modules that are compiled meanwhile, by their names, as it is handed on."""
-    written = {}
-    plain = by_reference.ModuleBuilder.codegen
+def cache(tmp_path, monkeypatch):
+    """Return an empty cache of kernels: Warp leaves the C++ of a module there."""
+    initialize()
+    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
+    return tmp_path
 
-    def codegen(self, device):
-        written[self.module.name] = plain(self, device)
-        return written[self.module.name]
 
-    monkeypatch.setattr(by_reference.ModuleBuilder, "codegen", codegen)
-    return written
+def source_of(module, cache):
+    (source,) = cache.rglob(f"{module.get_module_identifier(block_dim=1)}.cpp")
+    return source.read_text()
 
 
 def volumes(module):
@@ -74,22 +73,30 @@ def references(source):
     return re.findall(r"^    (?:Shape|Size)_\w+& var_\w+(?:[,)]| = _wp_args)", source, re.MULTILINE)
 
 
-def test_our_kernels_take_structs_by_reference(sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
+def test_our_kernels_take_structs_by_reference(cache):
     module = kernel_module("test_by_reference", wp.float64)
     assert volumes(module) == [42.0] * 4
-    source = sources[module.name]
+    source = source_of(module, cache)
     assert len(references(source)) >= 3
     assert not by_value(source)
 
 
-def test_kernels_of_others_stay_as_they_are(sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
+def test_kernels_of_others_stay_as_they_are(cache):
     module = wp.get_module("somebody.elses")
     assert volumes(module) == [42.0] * 4
-    source = sources[module.name]
+    source = source_of(module, cache)
     assert len(by_value(source)) >= 3
     assert not references(source)
+
+
+def test_binaries_with_and_without_references_have_different_names(cache):
+    """Their C++ differs and their Python does not, so a flag must tell them apart."""
+    ours, plain = kernel_module("test_two_names", wp.float64), wp.get_module("pullback.test_two_names.plain")
+    plain.options.update({**ours.options, "cpu_compiler_flags": CPU_FLAGS.replace(BY_REFERENCE, "")})
+    for module in (ours, plain):
+        shape_kernel(module)
+    assert BY_REFERENCE in CPU_FLAGS
+    assert ours.get_module_hash(1) != plain.get_module_hash(1)
 
 
 def test_large_kernels_are_told_to_inline_less():
