@@ -11,16 +11,9 @@ import warp as wp
 from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp, is_near
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import collide_hulls, hulls_are_near
-from pullback.rigid.collide.convex.tables import HULL_CODES
 from pullback.rigid.collide.sampled_kernels import collide_samples, sampled_contact_vjp
-from pullback.rigid.compile.scene import CONTACT_ROWS, CYLINDER, FEATURE_A, MESH, NORMAL, PAIR, Scene
+from pullback.rigid.compile.scene import BY_HULLS, BY_SAMPLES, CONTACT_ROWS, FEATURE_A, NORMAL, PAIR, Scene
 from pullback.spatial.arrays import load3
-
-
-@wp.func
-def is_hull(kind: int):
-    """Tell whether a shape is known by its hull."""
-    return kind == CYLINDER or kind == MESH
 
 
 @wp.func
@@ -31,10 +24,11 @@ def collide_any(
 ):  # fmt: skip
     """Write the contacts of one pair behind the first `count`; return the count."""
     total = int(count)
-    if scene.pair_sampled[pair] == 1:
+    family = scene.pair_family[pair]
+    if family == BY_SAMPLES:
         if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
             total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
-    elif is_hull(scene.shape_kind[scene.pair_a[pair]]) or is_hull(scene.shape_kind[scene.pair_b[pair]]):
+    elif family == BY_HULLS:
         if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
             found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
             for k in range(found):
@@ -56,12 +50,13 @@ def any_contact_vjp(
     row = c * CONTACT_ROWS
     pair = int(contacts[row + PAIR, w])
     code_a = int(contacts[row + FEATURE_A, w])
-    if scene.pair_sampled[pair] == 1:
+    family = scene.pair_family[pair]
+    if family == BY_SAMPLES:
         sampled_contact_vjp(
             scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
             wrench, adj_shapes, tape,
         )  # fmt: skip
-    elif code_a >= HULL_CODES:
+    elif family == BY_HULLS:
         hull_contact_vjp(
             scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
         )  # fmt: skip
