@@ -12,8 +12,7 @@ from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp, is_
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import collide_hulls, hulls_are_near
 from pullback.rigid.collide.sampled_kernels import collide_samples, sampled_contact_vjp
-from pullback.rigid.compile.scene import BY_HULLS, BY_SAMPLES, CONTACT_ROWS, FEATURE_A, NORMAL, PAIR, Scene
-from pullback.spatial.arrays import load3
+from pullback.rigid.compile.scene import BY_HULLS, BY_SAMPLES, CONTACT_ROWS, PAIR, Scene
 
 
 @wp.func
@@ -29,12 +28,10 @@ def collide_any(
         if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
             total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
     elif family == BY_HULLS:
-        if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
-            found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
+        if hulls_are_near(scene, poses, shapes, margin, w, pair):
+            found = collide_hulls(scene, poses, shapes, margin, w, candidates, pair, work)
             for k in range(found):
-                total = add_hull_contact(
-                    scene.hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, total
-                )  # fmt: skip
+                total = add_hull_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, total)
     else:
         total = collide_one(scene, poses, shapes, margin, w, contacts, candidates, work, pair, total)
     return total
@@ -47,18 +44,12 @@ def any_contact_vjp(
     adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
-    row = c * CONTACT_ROWS
-    pair = int(contacts[row + PAIR, w])
-    code_a = int(contacts[row + FEATURE_A, w])
-    family = scene.pair_family[pair]
+    family = scene.pair_family[int(contacts[c * CONTACT_ROWS + PAIR, w])]
     if family == BY_SAMPLES:
         sampled_contact_vjp(
-            scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
-            wrench, adj_shapes, tape,
+            scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes, tape
         )  # fmt: skip
     elif family == BY_HULLS:
-        hull_contact_vjp(
-            scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
-        )  # fmt: skip
+        hull_contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
     else:
         contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes, tape)

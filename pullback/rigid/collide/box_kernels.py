@@ -117,10 +117,11 @@ def add_ordered(
 
 @wp.func
 def add_crossings(
-    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, face_y: int, n: Any, w: int,
+    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, face_y: int, w: int,
     candidates: wp.array2d(dtype=Any), before: int,
 ):  # fmt: skip
     """Note the edges where the borders of two faces cross."""
+    n = RX * axis_direction(face_x, hX)
     one = n.dtype(1.0)
     inner = one - n.dtype(COINCIDENT)
     count = int(before)
@@ -176,7 +177,7 @@ def add_face_contacts(
         # a corner of X at a corner of Y is there already
         if flat and wp.dot(n_y, x) < level_y and place_in_face((x - pY) * RY, hY, face_y) == 1:
             count = add_ordered(x_is_a, corner_x, face_y, n, w, candidates, count)
-    count = add_crossings(x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, n, w, candidates, count)
+    count = add_crossings(x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, w, candidates, count)
     if overlapping and count == 0:
         count = add_ordered(x_is_a, face_x, lowest, n, w, candidates, count)
     return count

@@ -27,6 +27,7 @@ from pullback.rigid.collide.geometry_kernels import (
     add_contact,
     add_feature_cotangent,
     feature_contact_vjp,
+    feature_cotangents,
 )
 from pullback.rigid.compile.scene import (
     BOX,
@@ -198,5 +199,7 @@ def contact_vjp(
     adj_ca, adj_da, adj_cb, adj_db, adj_ra, adj_rb = feature_contact_vjp(
         feature_kind(code_a), feature_kind(code_b), ca, da, cb, db, ra, rb, adj_gap, adj_point, adj_normal
     )
-    add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_ca, adj_da, adj_ra, w, wrench, adj_shapes)
-    add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_cb, adj_db, adj_rb, w, wrench, adj_shapes)
+    adj_a = feature_cotangents(adj_ca, adj_da, adj_ra, ra - ra)
+    adj_b = feature_cotangents(adj_cb, adj_db, adj_rb, ra - ra)
+    add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_a, w, wrench, adj_shapes)
+    add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_b, w, wrench, adj_shapes)

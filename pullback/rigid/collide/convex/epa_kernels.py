@@ -144,10 +144,10 @@ def seed_direction(work: wp.array2d(dtype=Any), w: int, seed: int, d: Any):
 
 @wp.func
 def epa(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, guess: Any, size: Any,
-    work: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
+    hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, guess: Any, size: Any, work: wp.array2d(dtype=Any), w: int
+):
     """Return the unit vector from B to A along which the hulls overlap least, eq. (7)."""
+    r = A.p
     tolerance = r.dtype(4.0) * rounding(r) * size
     scale = wp.vector(size, size, size)
     n = guess
@@ -164,7 +164,7 @@ def epa(
             else:
                 nearest = nearest_face(work, w, faces)
                 n = load3(work, FACES + nearest * FACE_ROWS + 3, w)
-            p, ia, ib = difference_support(hulls, Ra, ha, Rb, hb, r, n, ia, ib)
+            p, ia, ib = difference_support(hulls, A, B, n, ia, ib)
             if turn < SEEDS:
                 slot = turn
                 if turn > 1:

@@ -88,17 +88,11 @@ def hull_feature(hulls: Hulls, code: int, like: Any):
 
 @wp.func
 def hull_feature_in_world(
-    hulls: Hulls,
-    scene: Scene,
-    poses: wp.array2d(dtype=Any),
-    shapes: wp.array2d(dtype=Any),
-    shape: int,
-    code: int,
-    w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, w: int
 ):
     """Return centre and direction of a feature in the world, and the radius around it."""
     h = half_extents(shapes, shape, w)
-    s, d = hull_feature(hulls, code, h)
+    s, d = hull_feature(scene.hulls, code, h)
     radius = shapes[shape * SHAPE_ROWS + RADIUS, w]
     if hull_kind(code) == SIDE:
         radius += h[0]

@@ -119,13 +119,13 @@ def keep_points(work: wp.array2d(dtype=Any), first: int, second: int, w: int):
 
 @wp.func
 def gjk(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, reach: Any, size: Any,
-    work: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
+    hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, reach: Any, size: Any, work: wp.array2d(dtype=Any), w: int
+):
     """Return APART, FAR or TOUCHING, the vector from B to A between nearest points, and how many points span it.
 
     FAR: the distance is more than `reach`. `size` is the length that rounding is measured by. Eqs. (3) to (6).
     """
+    r = A.p
     tiny = rounding(r)
     zero = r.dtype(0.0)
     touching = r.dtype(100.0) * tiny * size
@@ -139,7 +139,7 @@ def gjk(
     searching = int(1)
     for turn in range(GJK_LIMIT):
         if searching == 1:
-            p, ia, ib = difference_support(hulls, Ra, ha, Rb, hb, r, -v, ia, ib)
+            p, ia, ib = difference_support(hulls, A, B, -v, ia, ib)
             square = wp.dot(v, v)
             ahead = wp.dot(v, p)
             known = int(0)
