@@ -214,7 +214,7 @@ def add_feature_cotangent(
 def add_candidate(
     code_a: int, code_b: int, towards_a: Any, w: int, candidates: wp.array2d(dtype=Any), count: int
 ):  # fmt: skip
-    """Note two features that may touch, and for two edges the side their normal looks to; return the new count."""
+    """Add two features that may touch, and for two edges the side of their normal; return the new count."""
     if count < MAX_CANDIDATES:
         row = count * CANDIDATE_ROWS
         candidates[row, w] = candidates.dtype(code_a)

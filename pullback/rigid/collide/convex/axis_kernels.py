@@ -1,7 +1,6 @@
 """The best separating axis of two hulls near a direction: a face, or two edges (docs/derivations/convex.md).
 
-A direction from the distance or overlap of two hulls is only as good as rounding left it. The axes of the faces and
-edges around the vertices it points at are exact.
+GJK and EPA return a direction up to rounding. The axes of the faces and edges around the support vertices are exact.
 """
 
 from typing import Any
@@ -61,7 +60,7 @@ def arc_of(hulls: Hulls, X: Any, e: int):
 
 @wp.func
 def outer_normal(da: Any, left_a: Any, right_a: Any, db: Any, left_b: Any, right_b: Any, m: Any):
-    """Return m = ± da x db, turned from B to A, if the two edges make a face of A - B, 0 if they do not, eq. (10)."""
+    """Return m = ± da x db, from B to A, if the two edges make a face of A - B, 0 if they do not, eq. (10)."""
     zero = m.dtype(0.0)
     side_a = wp.dot(m, left_a + right_a)
     side_b = wp.dot(m, left_b + right_b)
@@ -142,7 +141,7 @@ def best_axis(hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, guess: A
                 if side == 1:
                     X, Y, ix, iy = B, A, ib, ia
                 separated, f, n = best_face_around(hulls, X, Y, ix, iy)
-                # what b's face must gain over a's
+                # a face of b is chosen if it is better by this much
                 if f >= 0 and separated > face_best + r.dtype(side) * size * r.dtype(FACE_ADVANTAGE):
                     face_best = separated
                     found_side = side

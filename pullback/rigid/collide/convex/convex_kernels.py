@@ -29,7 +29,7 @@ def hull_size(hulls: Hulls, h: Any, hull: int):
 
 @wp.func
 def is_plane(hulls: Hulls, shape: int):
-    """Tell whether a shape is a plane, the only hull without vertices."""
+    """Return whether a shape is a plane, the only hull without vertices."""
     hull = hulls.shape_hull[shape]
     return hulls.hull_vertex[hull + 1] == hulls.hull_vertex[hull]
 
@@ -140,7 +140,7 @@ def parallel_edges(hulls: Hulls, A: Any, B: Any, axis: Any, a0: int, edge_a: int
 def add_parallel_edges(
     hulls: Hulls, A: Any, B: Any, edge_a: int, edge_b: int, axis: Any, w: int, candidates: wp.array2d(dtype=Any)
 ):
-    """Note both ends of the stretch that two parallel edges have in common, if any: an end of one, and the other."""
+    """Add both ends of the interval that two parallel edges share, if any: an end of one, and the other."""
     ends_a = hulls.edge_vertices[edge_a]
     ends_b = hulls.edge_vertices[edge_b]
     d = A.R * edge_direction(hulls, edge_a, A.p)
@@ -171,7 +171,7 @@ def add_sharp_contacts(
     hulls: Hulls, A: Any, B: Any, axis: Any, points: int, work: wp.array2d(dtype=Any), w: int,
     candidates: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note the vertices and edges that the nearest points of two hulls lie on; none if they lie on a face."""
+    """Add the vertices and edges that the nearest points of two hulls lie on; none if they lie on a face."""
     a0, edge_a = spanned_edge(hulls, work, w, 3, points)
     b0, edge_b = spanned_edge(hulls, work, w, 4, points)
     count = int(0)
@@ -196,7 +196,7 @@ def collide_hulls(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int, work: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note the features of two convex shapes, b perhaps a plane, that may touch; return how many.
+    """Add the features of two convex shapes, b perhaps a plane, that may touch; return the count.
 
     `work` is scratch of CONVEX_ROWS rows.
     """

@@ -34,19 +34,19 @@ def hull_index(code: int):
 
 @wp.func
 def is_reversed(code: int):
-    """Tell whether an edge is given with its direction turned round."""
+    """Return whether an edge is given with its direction reversed."""
     return (code - HULL_CODES) % 2 == 1
 
 
 @wp.func
 def is_rim(kind: int):
-    """Tell whether a feature is a circle."""
+    """Return whether a feature is a circle."""
     return kind == RIM or kind == ARC or kind == ARC_POINT
 
 
 @wp.func
 def is_line(kind: int):
-    """Tell whether a feature is a straight line."""
+    """Return whether a feature is a straight line."""
     return kind == EDGE or kind == SIDE
 
 

@@ -59,7 +59,7 @@ def nearest_to_origin(q: Any, e1: Any, e2: Any, count: int):
 
 @wp.func
 def holds_origin(work: wp.array2d(dtype=Any), w: int, like: Any):
-    """Tell whether 0 is inside the tetrahedron of the four points."""
+    """Return whether 0 is inside the tetrahedron of the four points."""
     a = load3(work, 0, w)
     b = load3(work, POINT_ROWS, w)
     c = load3(work, 2 * POINT_ROWS, w)
@@ -86,7 +86,7 @@ def nearest_of_simplex(work: wp.array2d(dtype=Any), count: int, w: int, newest: 
     best_second = int(0)
     choices = int(7)
     for choice in range(1, choices):
-        # subsets with the newest point: with one other, or two
+        # subsets of the newest point and one or two others
         first = int(choice)
         second = int(0)
         if choice > 3:
@@ -166,7 +166,7 @@ def gjk(
                     status = TOUCHING
                     searching = 0
                 elif count > 0 and nearer >= square:
-                    # rounding: stay with the points before
+                    # no progress but for rounding: keep the points before
                     for k in range(count):
                         move_point(work, k + 1, k, w)
                     searching = 0

@@ -29,7 +29,7 @@ ROUND_DIRECTIONS = wp.constant(4)  # the same around the end of a cylinder
 SCORES = wp.constant(40)  # where the scores of the slots start, behind CANDIDATE_ROWS for each
 DEPTHS = wp.constant(48)
 CIRCLE = wp.constant(6.283185307179586)
-LEAN = wp.constant(0.1)  # how far the normal of two edges may lean out of their cones of normals
+LEAN = wp.constant(0.1)  # how far the normal of two edges may lie outside their normal cones (sine of the angle)
 DEEPER = wp.constant(0.1)  # of its depth: a corner beside the face counts if it is this much deeper than all others,
 NEARER = wp.constant(1.0e-4)  # and by this part of the smaller size
 BORDER = wp.constant(1.0e-3)  # of the smaller size: what is closer to a border than this lies on it
@@ -74,7 +74,7 @@ def inside_by(hulls: Hulls, X: Any, face: int, n: Any, x: Any):
 
 @wp.func
 def is_at_corner(hulls: Hulls, X: Any, face: int, n: Any, x: Any, tolerance: Any):
-    """Tell whether a point is at a corner of a face, seen along a normal."""
+    """Return whether a point is at a corner of a face, seen along a normal."""
     result = bool(False)
     for k in range(hulls.loop_start[face], hulls.loop_start[face + 1]):
         between = x - X.p - placed(hulls, X, hulls.loop[k])
@@ -86,7 +86,7 @@ def is_at_corner(hulls: Hulls, X: Any, face: int, n: Any, x: Any, tolerance: Any
 
 @wp.func
 def facing(hulls: Hulls, X: Any, i: int, n: Any):
-    """Return the face around vertex i that looks most against n, -1: none, and its normal in world axes."""
+    """Return the face around vertex i whose normal is closest to -n, -1: none, and the normal in world axes."""
     face = int(-1)
     normal = n - n
     for k in range(hulls.around_start[i], hulls.around_start[i + 1]):
@@ -98,8 +98,8 @@ def facing(hulls: Hulls, X: Any, i: int, n: Any):
 
 
 @wp.func
-def is_noted(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any), count: int):
-    """Tell whether two features are among the first candidates."""
+def is_candidate(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any), count: int):
+    """Return whether two features are among the first candidates already."""
     result = bool(False)
     for k in range(wp.min(count, MAX_POINTS)):
         same_a = int(candidates[k * CANDIDATE_ROWS, w]) == code_a
@@ -109,13 +109,13 @@ def is_noted(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any)
 
 
 @wp.func
-def note(
+def add_to_slots(
     code_a: int, code_b: int, towards_a: Any, x: Any, y: Any, depth: Any, directions: int, w: int,
     candidates: wp.array2d(dtype=Any), slots: wp.array2d(dtype=Any), count: int,
 ):  # fmt: skip
-    """Note a candidate at (x, y) of the plane, while there is room, and in the slots it is best for."""
+    """Add a candidate at (x, y) of the plane, while there is room, and to the slots it is best for."""
     noted = int(count)
-    if not is_noted(code_a, code_b, w, candidates, count):
+    if not is_candidate(code_a, code_b, w, candidates, count):
         if count < MAX_POINTS:
             add_candidate(code_a, code_b, towards_a, w, candidates, count)
         for k in range(directions + 1):
@@ -149,7 +149,7 @@ def keep_extremes(
             row = k * CANDIDATE_ROWS
             code_a = int(slots[row, w])
             code_b = int(slots[row + 1, w])
-            if needed and not is_noted(code_a, code_b, w, candidates, kept):
+            if needed and not is_candidate(code_a, code_b, w, candidates, kept):
                 for i in range(CANDIDATE_ROWS):
                     candidates[kept * CANDIDATE_ROWS + i, w] = slots[row + i, w]
                 kept += 1
@@ -193,7 +193,7 @@ def add_face_contacts(
     hulls: Hulls, x_is_a: bool, X: Any, face_x: int, Y: Any, near_y: int, edges: wp.vec2i, range_of_gaps: Any,
     size: Any, w: int, candidates: wp.array2d(dtype=Any), slots: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note the corners of the area that a face of X and the facing one of Y share, or all of Y if X is a plane.
+    """Add the corners of the area that a face of X and the facing one of Y share, or all of Y if X is a plane.
 
     Candidates whose gap is outside of `range_of_gaps` are left out. `edges`: codes of two edges of A and B that were
     found before and come first; -1: none. Eqs. (11) and (12).
@@ -241,7 +241,7 @@ def add_face_contacts(
         apart = zero
         corners = item < ny + corners_x or item == ny + corners_x + crossings
         if item < 0:
-            # the edges that were found before
+            # the edges found before
             found = edges_a >= 0
             code_x = wp.where(x_is_a, edges_a, edges[1])
             code_y = wp.where(x_is_a, edges[1], edges_a)
@@ -280,7 +280,7 @@ def add_face_contacts(
         if found and (item < 0 or apart > floor):
             if item >= 0:
                 deepest = wp.max(deepest, -apart)
-            count = note(
+            count = add_to_slots(
                 wp.where(x_is_a, code_x, code_y), wp.where(x_is_a, code_y, code_x), wp.where(x_is_a, -n, n),
                 wp.dot(across, point - cX), wp.dot(up, point - cX), -apart, directions, w, candidates, slots,
                 count,

@@ -12,7 +12,7 @@ from pullback.rigid.collide.convex.features_kernels import (
     is_line,
     is_rim,
 )
-from pullback.rigid.collide.convex.manifold_kernels import is_noted
+from pullback.rigid.collide.convex.manifold_kernels import is_candidate
 from pullback.rigid.collide.convex.rim_kernels import across, rim_direction, rim_slope
 from pullback.rigid.collide.convex.support_kernels import edge_middle, face_normal, placed, rounding
 from pullback.rigid.collide.convex.tables import ARC_POINT, RIM, SIDE, Hulls
@@ -119,7 +119,7 @@ def against_point(hulls: Hulls, X: Any, code: int, x: Any):
 
 @wp.func
 def is_lowest(hulls: Hulls, X: Any, plain: int, face: int, n: Any):
-    """Tell whether a tilted rim meets a face near a vertex of the prism, or the face has no border to be beyond of."""
+    """Return whether a tilted rim meets a face near a vertex of the prism, or the face is unbounded."""
     h = X.h
     s, _ = hull_feature(hulls, plain, h)
     lean = across(n, column(X.R, 2))
@@ -151,10 +151,10 @@ def round_candidates(hulls: Hulls, A: Any, B: Any, w: int, candidates: wp.array2
         row = k * CANDIDATE_ROWS
         plain_a = int(candidates[row, w])
         plain_b = int(candidates[row + 1, w])
-        # other hulls stand for themselves
+        # features of other hulls stay
         code_a = rounded(hulls, plain_a)
         code_b = rounded(hulls, plain_b)
-        # of two rims that of b is left to its prism
+        # of two rims, that of b is replaced by its prism
         a_is_rim = is_rim(hull_kind(code_a))
         if a_is_rim and is_rim(hull_kind(code_b)):
             code_b = plain_b
@@ -172,12 +172,12 @@ def round_candidates(hulls: Hulls, A: Any, B: Any, w: int, candidates: wp.array2
                 code_a = settled
             else:
                 code_b = settled
-        # a vertex beyond the axis would be met from the wrong side
+        # a vertex beyond the axis would be pushed out on the wrong side
         if hull_kind(code_a) == SIDE and hull_kind(code_b) == VERTEX:
             code_a = against_vertex(hulls, A, plain_a, B.p + placed(hulls, B, hull_index(code_b)))
         elif hull_kind(code_b) == SIDE and hull_kind(code_a) == VERTEX:
             code_b = against_vertex(hulls, B, plain_b, A.p + placed(hulls, A, hull_index(code_a)))
-        if not is_noted(code_a, code_b, w, candidates, kept):
+        if not is_candidate(code_a, code_b, w, candidates, kept):
             candidates[kept * CANDIDATE_ROWS, w] = candidates.dtype(code_a)
             candidates[kept * CANDIDATE_ROWS + 1, w] = candidates.dtype(code_b)
             store(candidates, kept * CANDIDATE_ROWS + 2, w, load3(candidates, row + 2, w))
