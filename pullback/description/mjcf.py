@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.core.errors import DescriptionError
 from pullback.description.check import check_tree, parse_xml
-from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, Tree
+from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, ShapeType, Tree
 
 WORLD = 0
 # quantities of newer MuJoCo versions that have no counterpart here
@@ -20,6 +20,14 @@ UNREAD = {
     "actuator_damping": "damping of actuators",
     "actuator_armature": "armature of actuators",
     "body_gravcomp": "gravity compensation of bodies",
+}
+# shapes, and what the numbers of a geom's size are multiplied by: most are half lengths
+SIZES: dict[str, tuple[ShapeType, tuple[float, ...]]] = {
+    "SPHERE": ("sphere", (1.0,)),
+    "CAPSULE": ("capsule", (1.0, 2.0)),
+    "CYLINDER": ("cylinder", (1.0, 2.0)),
+    "BOX": ("box", (2.0, 2.0, 2.0)),
+    "PLANE": ("plane", ()),
 }
 JOINT_TYPES: dict[str, JointType] = {"FREE": "floating", "BALL": "ball", "SLIDE": "prismatic", "HINGE": "revolute"}
 
@@ -124,21 +132,14 @@ class _Reader:
         kind = self.mujoco.mjtGeom(model.geom_type[geom]).name.removeprefix("mjGEOM_")
         origin = Pose(model.geom_pos[geom].copy(), _rotation(model.geom_quat[geom]))
         friction = float(model.geom_friction[geom, 0])
-        radius, half, third = (float(length) for length in model.geom_size[geom])
-        if kind == "SPHERE":
-            return Shape("sphere", (radius,), origin, friction=friction)
-        if kind == "CAPSULE":
-            return Shape("capsule", (radius, 2.0 * half), origin, friction=friction)
-        if kind == "CYLINDER":
-            return Shape("cylinder", (radius, 2.0 * half), origin, friction=friction)
-        if kind == "BOX":
-            return Shape("box", (2.0 * radius, 2.0 * half, 2.0 * third), origin, friction=friction)
-        if kind == "PLANE":
-            return Shape("plane", (), origin, friction=friction)
         if kind == "MESH":
             return self._mesh(model.geom_dataid[geom], origin, friction)
-        self._note(f"link {link!r}: a geom of type {kind.lower()} is left out; no such shape here")
-        return None
+        if kind not in SIZES:
+            self._note(f"link {link!r}: a geom of type {kind.lower()} is left out; no such shape here")
+            return None
+        shape, factors = SIZES[kind]
+        size = tuple(factor * float(length) for factor, length in zip(factors, model.geom_size[geom]))
+        return Shape(shape, size, origin, friction=friction)
 
     def _mesh(self, mesh: int, origin: Pose, friction: float) -> Shape:
         """Return the shape of a mesh file; the compiler has moved the vertices to the mesh's inertial frame."""

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
 
+# attributes of a shape that make up its size, and how many numbers each has
+SIZES: dict[str, dict[str, int]] = {
+    "sphere": {"radius": 1},
+    "capsule": {"radius": 1, "length": 1},
+    "cylinder": {"radius": 1, "length": 1},
+    "box": {"size": 3},
+}
+
 # numbers per attribute: (element, attribute, counts allowed, required)
 NUMBERS = (
     ("origin", "xyz", (3,), False),
@@ -56,12 +64,7 @@ NUMBERS = (
     ("dynamics", "armature", (1,), False),
     ("mimic", "multiplier", (1,), False),
     ("mimic", "offset", (1,), False),
-    ("sphere", "radius", (1,), True),
-    ("cylinder", "radius", (1,), True),
-    ("cylinder", "length", (1,), True),
-    ("capsule", "radius", (1,), True),
-    ("capsule", "length", (1,), True),
-    ("box", "size", (3,), True),
+    *((shape, name, (count,), True) for shape, sizes in SIZES.items() for name, count in sizes.items()),
     ("mesh", "scale", (1, 3), False),
     ("lateral_friction", "value", (1,), False),
     ("link1", "xyz", (3,), False),
@@ -70,7 +73,7 @@ NUMBERS = (
     ("link2", "rpy", (3,), False),
 )
 LOOP_KINDS: dict[str, LoopKind] = {"spherical": "connect", "revolute": "hinge", "fixed": "weld"}
-SHAPES = ("sphere", "capsule", "cylinder", "box", "mesh")
+SHAPES = (*SIZES, "mesh")
 
 
 def read_urdf(path: Path, *, strict: bool = False) -> Tree:

@@ -14,13 +14,13 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 from pullback.core.errors import DescriptionError, DescriptionWarning
 from pullback.description.check import check_tree
 from pullback.description.tree import Joint, Link, Loop, LoopKind, Pose, Shape, Tree
+from pullback.description.urdf import SIZES
 
 # URDF has no word for "no limit", and other readers refuse "inf"
 UNBOUNDED = 1e9
 
 AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
 LOOP_TYPES: dict[LoopKind, str] = {"connect": "spherical", "hinge": "revolute", "weld": "fixed"}
-SIZES = {"sphere": ("radius",), "capsule": ("radius", "length"), "cylinder": ("radius", "length")}
 
 
 def write_urdf(tree: Tree, path: str | Path) -> Path:
@@ -75,10 +75,10 @@ def _link(link: Link, path: Path, source: str) -> Any:
 
 def _geometry(shape: Shape, path: Path) -> Any:
     """Return the element of a shape, None where URDF has none."""
-    if shape.type in SIZES:
-        return _element(shape.type, **dict(zip(SIZES[shape.type], shape.size)))
     if shape.type == "box":
         return _element("box", size=shape.size)
+    if shape.type in SIZES:
+        return _element(shape.type, **dict(zip(SIZES[shape.type], shape.size)))
     if shape.type == "mesh" and shape.mesh is not None:
         mesh, folder = shape.mesh.resolve(), path.resolve().parent
         filename = mesh.relative_to(folder) if mesh.is_relative_to(folder) else mesh

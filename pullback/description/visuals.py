@@ -10,14 +10,7 @@ import numpy as np
 from pullback.core.errors import DescriptionError
 from pullback.description.check import parse_xml
 from pullback.description.tree import Pose, Shape
-from pullback.description.urdf import find_mesh, numbers_of, rotation_of
-
-SIZES: dict[str, tuple[str, ...]] = {
-    "sphere": ("radius",),
-    "capsule": ("radius", "length"),
-    "cylinder": ("radius", "length"),
-    "box": ("size",),
-}
+from pullback.description.urdf import SIZES, find_mesh, numbers_of, rotation_of
 
 
 def read_visuals(path: Path) -> dict[str, list[Shape]]:

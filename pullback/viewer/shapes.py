@@ -15,6 +15,7 @@ from pullback.description.tree import Shape
 from pullback.description.visuals import read_visuals
 from pullback.rigid.collide.convex.hulls import Hull
 from pullback.rigid.world.items import CollisionShape, Placed, rotation_matrix, shape_of_link
+from pullback.rigid.world.shapes import SHAPE_KINDS
 from pullback.rigid.world.values import Value
 from pullback.robot.model import RobotModel
 from pullback.sdf.field import Field
@@ -95,19 +96,9 @@ def of_world(value: Value, dims: int, world: int) -> np.ndarray:
 
 def _own_mesh(shape: CollisionShape, size: np.ndarray) -> Mesh | None:
     """Return the triangles of a shape in its own frame."""
-    import trimesh
-
-    create: Any = trimesh.creation
-    if shape.kind == "sphere":
-        return _shaded(create.icosphere(subdivisions=3, radius=float(size[0])))
-    if shape.kind == "box":
-        return _shaded(create.box(extents=size))
-    if shape.kind == "cylinder":
-        return _shaded(create.cylinder(radius=float(size[0]), height=float(size[1]), sections=40))
-    if shape.kind == "capsule":
-        capsule = create.capsule(radius=float(size[0]), height=float(size[1]), count=[24, 24])
-        capsule.apply_translation(-capsule.bounds.mean(0))
-        return _shaded(capsule)
+    triangles = SHAPE_KINDS[shape.kind].triangles
+    if triangles is not None:
+        return _shaded(triangles(size))
     if shape.kind == "mesh":
         mesh = _mesh_of(shape.source, tuple(shape.scale))
         return mesh and Mesh(float(size[0]) * mesh.vertices, mesh.faces)

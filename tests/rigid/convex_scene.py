@@ -9,7 +9,7 @@ from pullback.core.modules import kernel_module
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS, collide_hulls, hulls_are_near
 from pullback.rigid.collide.convex.hulls import box_hull, cylinder_hull, plane_hull, point_hull, segment_hull
-from pullback.rigid.collide.convex.tables import Hulls, hull_tables
+from pullback.rigid.collide.convex.tables import hull_tables
 from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, POINT, Scene
 from pullback.spatial.arrays import load3
 from tests.rigid import collision_scene as cs
@@ -24,23 +24,21 @@ def kernels(real):
 
     @wp.kernel(module=module)
     def find(
-        hulls: Hulls, scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, work: a,
+        scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, work: a,
         counts: wp.array(dtype=wp.int32),
     ):  # fmt: skip
         w = wp.tid()
         count = scene.npair - scene.npair
         for pair in range(scene.npair):
             found = count - count
-            if hulls_are_near(hulls, scene, poses, shapes, margin, w, pair):
-                found = collide_hulls(hulls, scene, poses, shapes, margin, w, candidates, pair, work)
+            if hulls_are_near(scene, poses, shapes, margin, w, pair):
+                found = collide_hulls(scene, poses, shapes, margin, w, candidates, pair, work)
             for k in range(found):
-                count = add_hull_contact(
-                    hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, count
-                )  # fmt: skip
+                count = add_hull_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, count)
         counts[w] = count
 
     @wp.kernel(module=kernel_module("test_convex_vjp", real))
-    def vjp(hulls: Hulls, scene: Scene, poses: a, shapes: a, contacts: a, adj: a, wrench: a, adj_shapes: a):
+    def vjp(scene: Scene, poses: a, shapes: a, contacts: a, adj: a, wrench: a, adj_shapes: a):
         w = wp.tid()
         for c in range(adj.shape[0] // CONTACT_ROWS):
             row = c * CONTACT_ROWS
@@ -48,7 +46,7 @@ def kernels(real):
             adj_point = load3(adj, row + POINT, w)
             adj_normal = load3(adj, row + NORMAL, w)
             hull_contact_vjp(
-                hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
+                scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
             )  # fmt: skip
 
     return find, vjp
@@ -66,8 +64,8 @@ class Pair:
             places.append(len(hulls) - 1 if kind == "mesh" else BUILT_IN[kind])
             self.sizes.append(((number,) * 3, 0.0) if kind == "mesh" else (what, number))
         self.device = device
-        self.hulls = hull_tables(hulls, places, device)
         self.scene = cs.make_scene([0, 0], [0, 1], [(0, 1)], max_contacts)
+        self.scene.hulls = hull_tables(hulls, places, device)
         for name in ("shape_kind", "shape_body", "pair_a", "pair_b"):
             setattr(self.scene, name, getattr(self.scene, name).to(device))
 
@@ -86,7 +84,7 @@ class Pair:
         contacts = self.rows(np.full((worlds, (self.scene.max_contacts + 1) * cs.ROWS), np.nan), real)
         work = self.rows(np.zeros((worlds, int(CONVEX_ROWS))), real)
         counts = wp.zeros(worlds, dtype=wp.int32, device=self.device)
-        inputs = [self.hulls, self.scene, self.rows(poses, real), self.rows(shapes, real), real(margin), contacts]
+        inputs = [self.scene, self.rows(poses, real), self.rows(shapes, real), real(margin), contacts]
         inputs += [self.rows(np.zeros((worlds, 160)), real), work, counts]
         self.launch(kernels(real)[0], worlds, inputs)
         return counts.numpy(), contacts.numpy().T.reshape(worlds, -1, cs.ROWS)
@@ -97,7 +95,7 @@ class Pair:
         shapes = self.shape_rows(len(poses))
         wrench = self.rows(np.zeros((len(poses), 12)), real)
         adj_shapes = self.rows(np.zeros_like(shapes), real)
-        inputs = [self.hulls, self.scene, *(self.rows(x, real) for x in (poses, shapes, contacts, adj))]
+        inputs = [self.scene, *(self.rows(x, real) for x in (poses, shapes, contacts, adj))]
         self.launch(kernels(real)[1], len(poses), [*inputs, wrench, adj_shapes])
         return wrench.numpy().T, adj_shapes.numpy().T
 

@@ -7,7 +7,8 @@ import torch
 import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Shape, Tree
-from pullback.rigid.compile.compile import SHAPE_KIND, compile_world
+from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.scene import HULL, PLANE
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.world.actuators import PositionServo, Torque
 from pullback.rigid.world.world import World
@@ -87,7 +88,7 @@ def test_meshes_without_a_file_and_planes_that_move(tmp_path):
     world = World()
     world.add(robot, name="cup", missing_meshes="ignore")
     world.add_ground()
-    assert compile_world(world).shape_kind.tolist() == [SHAPE_KIND["cylinder"], SHAPE_KIND["plane"]]
+    assert compile_world(world).shape_kind.tolist() == [int(HULL), int(PLANE)]
     refuse("missing_meshes is 'skip'", world.add, load("panda"), missing_meshes="skip")
     moving = pb.RobotModel(
         compile_tree(Tree("tray", [Link("tray", 1, inertia=np.eye(3), shapes=[Shape("plane", ())])], []), "floating")

@@ -17,7 +17,8 @@ from torch import nn
 
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.rigid.sim import Sim
-from pullback.rigid.world.world import SIZES, World
+from pullback.rigid.world.shapes import SHAPE_KINDS
+from pullback.rigid.world.world import World
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import SHAPES
 from pullback.robot.parametrizations import PhysicalInertia, split_pseudo_inertia
@@ -210,9 +211,10 @@ def _on_shape(sim: Sim, given: Unknown) -> tuple[Callable[[Tensor], None], Tenso
     if not found:
         raise unknown_name("shape", given.target, world.shape_names)
     kind = found[0].kind
-    if field == "size" and (not SIZES.get(kind) or any(shape.kind != kind for shape in found)):
+    numbers = len(SHAPE_KINDS[kind].sizes)
+    if field == "size" and (not numbers or any(shape.kind != kind for shape in found)):
         raise PullbackError(f"{given.name} cannot be found: it is a {kind}, or several shapes of different kinds")
-    shape = {"size": (SIZES[kind],), "position": (3,)}.get(field, ())
+    shape = {"size": (numbers,), "position": (3,)}.get(field, ())
     present = getattr(found[0], field) if given.start is None else given.start
     if present is None:
         raise PullbackError(f"{given.name} has no value to start from; give start=...")

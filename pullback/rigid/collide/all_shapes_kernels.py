@@ -11,16 +11,8 @@ import warp as wp
 from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp, is_near
 from pullback.rigid.collide.convex.contact_kernels import add_hull_contact, hull_contact_vjp
 from pullback.rigid.collide.convex.convex_kernels import collide_hulls, hulls_are_near
-from pullback.rigid.collide.convex.tables import HULL_CODES
 from pullback.rigid.collide.sampled_kernels import collide_samples, sampled_contact_vjp
-from pullback.rigid.compile.scene import CONTACT_ROWS, CYLINDER, FEATURE_A, MESH, NORMAL, PAIR, Scene
-from pullback.spatial.arrays import load3
-
-
-@wp.func
-def is_hull(kind: int):
-    """Tell whether a shape is known by its hull."""
-    return kind == CYLINDER or kind == MESH
+from pullback.rigid.compile.scene import BY_HULLS, BY_SAMPLES, CONTACT_ROWS, PAIR, Scene
 
 
 @wp.func
@@ -31,16 +23,15 @@ def collide_any(
 ):  # fmt: skip
     """Write the contacts of one pair behind the first `count`; return the count."""
     total = int(count)
-    if scene.pair_sampled[pair] == 1:
+    family = scene.pair_family[pair]
+    if family == BY_SAMPLES:
         if is_near(scene, poses, shapes, margin, w, scene.pair_a[pair], scene.pair_b[pair]):
             total = collide_samples(scene, poses, shapes, margin, w, contacts, candidates, pair, total)
-    elif is_hull(scene.shape_kind[scene.pair_a[pair]]) or is_hull(scene.shape_kind[scene.pair_b[pair]]):
-        if hulls_are_near(scene.hulls, scene, poses, shapes, margin, w, pair):
-            found = collide_hulls(scene.hulls, scene, poses, shapes, margin, w, candidates, pair, work)
+    elif family == BY_HULLS:
+        if hulls_are_near(scene, poses, shapes, margin, w, pair):
+            found = collide_hulls(scene, poses, shapes, margin, w, candidates, pair, work)
             for k in range(found):
-                total = add_hull_contact(
-                    scene.hulls, scene, poses, shapes, margin, w, contacts, pair, candidates, k, total
-                )  # fmt: skip
+                total = add_hull_contact(scene, poses, shapes, margin, w, contacts, pair, candidates, k, total)
     else:
         total = collide_one(scene, poses, shapes, margin, w, contacts, candidates, work, pair, total)
     return total
@@ -53,17 +44,12 @@ def any_contact_vjp(
     adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Pull the cotangents of contact c's gap, point and normal back to the bodies' wrenches and to the shapes."""
-    row = c * CONTACT_ROWS
-    pair = int(contacts[row + PAIR, w])
-    code_a = int(contacts[row + FEATURE_A, w])
-    if scene.pair_sampled[pair] == 1:
+    family = scene.pair_family[int(contacts[c * CONTACT_ROWS + PAIR, w])]
+    if family == BY_SAMPLES:
         sampled_contact_vjp(
-            scene, poses, shapes, w, pair, code_a, load3(contacts, row + NORMAL, w), adj_gap, adj_point, adj_normal,
-            wrench, adj_shapes, tape,
+            scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes, tape
         )  # fmt: skip
-    elif code_a >= HULL_CODES:
-        hull_contact_vjp(
-            scene.hulls, scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes
-        )  # fmt: skip
+    elif family == BY_HULLS:
+        hull_contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes)
     else:
         contact_vjp(scene, poses, shapes, w, contacts, c, adj_gap, adj_point, adj_normal, wrench, adj_shapes, tape)

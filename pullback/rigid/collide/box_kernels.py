@@ -27,7 +27,7 @@ from pullback.rigid.collide.geometry_kernels import add_candidate, line_paramete
 from pullback.rigid.compile.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two edges count as parallel
-LEAN = wp.constant(0.1)  # how far the normal of two edges may lean out of their cones of normals
+LEAN = wp.constant(0.1)  # how far the normal of two edges may lie outside their normal cones (sine of the angle)
 FLAT = wp.constant(0.95)  # cosine between normals above which two faces lie on each other, and edges count with them
 TOLERANCE = wp.constant(1.0e-3)  # of a half extent: vertices closer to a border than this lie on it
 COINCIDENT = wp.constant(9.8e-4)  # as TOLERANCE, for corners that are one; less, so that rounding leaves none out
@@ -56,7 +56,7 @@ def supporting_edge(R: Any, axis: int, n: Any):
 
 @wp.func
 def facing(R: Any, n: Any):
-    """Return the face of a box that looks most along n."""
+    """Return the face of a box whose normal is closest to n."""
     x = n * R
     axis = int(0)
     if wp.abs(x[1]) > wp.abs(x[0]):
@@ -109,7 +109,7 @@ def place_in_face(x: Any, h: Any, face: int):
 def add_ordered(
     x_is_a: bool, code_x: int, code_y: int, towards_a: Any, w: int, candidates: wp.array2d(dtype=Any), count: int
 ):
-    """Note a feature of X and one of Y."""
+    """Add a feature of X and one of Y as a candidate."""
     return add_candidate(
         wp.where(x_is_a, code_x, code_y), wp.where(x_is_a, code_y, code_x), towards_a, w, candidates, count
     )
@@ -117,10 +117,11 @@ def add_ordered(
 
 @wp.func
 def add_crossings(
-    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, face_y: int, n: Any, w: int,
+    x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, face_y: int, w: int,
     candidates: wp.array2d(dtype=Any), before: int,
 ):  # fmt: skip
-    """Note the edges where the borders of two faces cross."""
+    """Add the edges where the borders of two faces cross."""
+    n = RX * axis_direction(face_x, hX)
     one = n.dtype(1.0)
     inner = one - n.dtype(COINCIDENT)
     count = int(before)
@@ -152,7 +153,7 @@ def add_face_contacts(
     x_is_a: bool, RX: Any, pX: Any, hX: Any, RY: Any, pY: Any, hY: Any, face_x: int, overlapping: bool, margin: Any,
     w: int, candidates: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note the corners of the area that a face of X and the facing one of Y have in common."""
+    """Add the corners of the area that a face of X and the facing one of Y share."""
     n = RX * axis_direction(face_x, hX)
     face_y = facing(RY, -n)
     n_y = RY * axis_direction(face_y, hY)
@@ -176,7 +177,7 @@ def add_face_contacts(
         # a corner of X at a corner of Y is there already
         if flat and wp.dot(n_y, x) < level_y and place_in_face((x - pY) * RY, hY, face_y) == 1:
             count = add_ordered(x_is_a, corner_x, face_y, n, w, candidates, count)
-    count = add_crossings(x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, n, w, candidates, count)
+    count = add_crossings(x_is_a, RX, pX, hX, RY, pY, hY, face_x, face_y, w, candidates, count)
     if overlapping and count == 0:
         count = add_ordered(x_is_a, face_x, lowest, n, w, candidates, count)
     return count
@@ -202,7 +203,7 @@ def collide_boxes(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of two boxes that may touch: the corners of two faces, or two edges."""
+    """Add the features of two boxes that may touch: the corners of two faces, or two edges."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -245,7 +246,7 @@ def collide_boxes(
             edge_b = supporting_edge(Rb, axis_b, towards_a)
             between = centre_of(Ra, pa, ha, edge_a) - centre_of(Rb, pb, hb, edge_b)
             t, u = line_parameters(between, column(Ra, axis_a), column(Rb, axis_b))
-            # apart, the lines may be close where the edges are not
+            # apart, the lines may be near beyond the ends of the edges
             if best_edge < r.dtype(0.0) or (wp.abs(t) <= ha[axis_a] and wp.abs(u) <= hb[axis_b]):
                 count = add_candidate(edge_a, edge_b, towards_a, w, candidates, count)
     elif best < margin:

@@ -27,7 +27,7 @@ from pullback.rigid.collide.geometry_kernels import add_candidate, line_paramete
 from pullback.rigid.compile.scene import Scene
 
 PARALLEL = wp.constant(1.0e-4)  # squared sine of the angle below which two directions count as parallel
-LEAN = wp.constant(0.1)  # how far a contact normal may lean out of the cone of normals of an edge
+LEAN = wp.constant(0.1)  # how far a contact normal may lie outside the normal cone of an edge (sine of the angle)
 EDGE_PREFERENCE = wp.constant(0.95)  # an edge is chosen over a face if it is less deep by this factor
 
 
@@ -54,7 +54,7 @@ def collide_capsules(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of two capsules, or the two pairs at the ends of the stretch where parallel ones overlap."""
+    """Add the nearest features of two capsules; of parallel ones, both ends of the interval where they overlap."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -94,7 +94,7 @@ def collide_capsules(
             chosen = True
             count = add_candidate(edge, edge, r, w, candidates, count)
     if not chosen:
-        # an end of one is closest: the best of the four
+        # an end of one is nearest: the best of the four
         code_a = segment_end(-1)
         code_b, best = end_against_segment(pa - la * da, pb, db, lb)
         code, square = end_against_segment(pa + la * da, pb, db, lb)
@@ -117,7 +117,7 @@ def collide_capsules(
 
 @wp.func
 def is_free(code: int, axis: int):
-    """Tell whether a feature extends along an axis."""
+    """Return whether a feature extends along an axis."""
     free = feature_axis(code) != axis
     if feature_kind(code) == EDGE:
         free = feature_axis(code) == axis
@@ -125,7 +125,7 @@ def is_free(code: int, axis: int):
 
 
 @wp.func
-def inside_stretch(x: Any, d: Any, l: Any, h: Any):
+def inside_interval(x: Any, d: Any, l: Any, h: Any):
     """Return the first and the last t of the segment x + t d inside a box; the first is larger if there is none."""
     first = -l
     last = l
@@ -150,8 +150,8 @@ def slope(x: Any, d: Any, h: Any, t: Any):
 
 
 @wp.func
-def nearest_stretch(x: Any, d: Any, l: Any, h: Any):
-    """Return the stretch, between two corners of the slope, in which the segment is nearest to a box, eq. (11)."""
+def nearest_interval(x: Any, d: Any, l: Any, h: Any):
+    """Return the interval, between two kinks of the slope, in which the segment is nearest to a box, eq. (11)."""
     zero = d.dtype(0.0)
     low = -l
     high = l
@@ -174,7 +174,7 @@ def nearest_stretch(x: Any, d: Any, l: Any, h: Any):
 
 @wp.func
 def leans_out(d: Any, edge: int, along: int):
-    """Tell whether the normal of a segment d over a box edge, seen from the face `along`, leaves the edge's cone."""
+    """Return whether the normal of a segment d over a box edge, next to the face `along`, is outside its cone."""
     axis = feature_axis(edge)
     other = 3 - axis - along
     zero = d.dtype(0.0)
@@ -187,10 +187,10 @@ def leans_out(d: Any, edge: int, along: int):
 
 
 @wp.func
-def add_stretch(
+def add_interval(
     x: Any, d: Any, l: Any, h: Any, R: Any, region: int, strict: bool, w: int, candidates: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note both ends of the stretch of the segment that lies over a face, or along an edge, of the box."""
+    """Add both ends of the interval of the segment that lies over a face, or along an edge, of the box."""
     low = -l
     high = l
     low_a = segment_end(-1)
@@ -259,7 +259,7 @@ def collide_capsule_box(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of capsule a and box b: two pairs where it lies over a face or along an edge, else one."""
+    """Add the features of capsule a and box b: two pairs where it lies over a face or along an edge, else one."""
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     Ra, pa = shape_pose(scene, poses, shapes, a, w)
@@ -270,37 +270,37 @@ def collide_capsule_box(
     # the segment in the box's frame
     x = (pa - pb) * Rb
     d = column(Ra, 2) * Rb
-    first, last = inside_stretch(x, d, l, h)
+    first, last = inside_interval(x, d, l, h)
     pierced = first < last
     code_a = encode(EDGE, 2, 0, 0, 0)
     code_b = code_a
     if pierced:
         code_b = deepest_axis(x, d, l, h)
     else:
-        low, high = nearest_stretch(x, d, l, h)
+        low, high = nearest_interval(x, d, l, h)
         code_b = nearest_feature(x + d.dtype(0.5) * (low + high) * d, h)
         if low == high:
             code_a = segment_end(side(low))
     kind_b = feature_kind(code_b)
     along = feature_axis(code_b)
-    stretch = kind_b == FACE
+    over_interval = kind_b == FACE
     region = code_b
     if kind_b == EDGE:
         if d.dtype(1.0) - d[along] * d[along] < d.dtype(PARALLEL):
-            stretch = True
+            over_interval = True
         elif feature_kind(code_a) == EDGE and not pierced:
-            # over an edge, but nearly flat on one of its faces
+            # over an edge, but nearly parallel to one of its faces
             for i in range(1, 3):
                 k = (along + i) % 3
                 tilt = d[k] * d[k] / (d.dtype(1.0) - d[along] * d[along])
                 if tilt < d.dtype(LEAN) * d.dtype(LEAN):
-                    stretch = True
+                    over_interval = True
                     region = encode_on_axis(FACE, k, feature_sign(code_b, k))
     count = int(0)
-    if stretch:
-        count = add_stretch(x, d, l, h, Rb, region, not pierced, w, candidates)
+    if over_interval:
+        count = add_interval(x, d, l, h, Rb, region, not pierced, w, candidates)
     if count == 0:
-        # no stretch, or one that passes beside the face
+        # no interval, or one that passes beside the face
         outwards = x
         if feature_kind(code_a) == EDGE and kind_b == EDGE:
             k = (along + 1) % 3

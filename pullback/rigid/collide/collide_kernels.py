@@ -27,6 +27,7 @@ from pullback.rigid.collide.geometry_kernels import (
     add_contact,
     add_feature_cotangent,
     feature_contact_vjp,
+    feature_cotangents,
 )
 from pullback.rigid.compile.scene import (
     BOX,
@@ -53,7 +54,7 @@ def bounding_radius(shapes: wp.array2d(dtype=Any), shape: int, w: int):
 def is_near(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int, a: int, b: int
 ):
-    """Tell whether the bounding spheres of two shapes, b perhaps a plane, are closer than the margin."""
+    """Return whether the bounding spheres of two shapes, b perhaps a plane, are closer than the margin."""
     reach = margin + bounding_radius(shapes, a, w)
     r = shape_position(scene, poses, shapes, a, w)
     distance = reach
@@ -71,7 +72,7 @@ def collide_plane(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note every vertex of shape a against the plane b; return how many."""
+    """Add every vertex of shape a against the plane b as a candidate; return the count."""
     kind = scene.shape_kind[scene.pair_a[pair]]
     vertices = int(1)
     if kind == CAPSULE:
@@ -98,7 +99,7 @@ def collide_sphere(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the sphere a and the nearest feature of a sphere, capsule or box b."""
+    """Add the sphere a and the nearest feature of a sphere, capsule or box b as a candidate."""
     b = scene.pair_b[pair]
     R, p = shape_pose(scene, poses, shapes, b, w)
     x = (shape_position(scene, poses, shapes, scene.pair_a[pair], w) - p) * R
@@ -111,7 +112,7 @@ def collide_round_pair(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of a sphere and a sphere or plane that may touch; return how many."""
+    """Add the features of a sphere and a sphere or plane as a candidate; return the count."""
     count = int(0)
     if scene.shape_kind[scene.pair_b[pair]] == PLANE:
         count = collide_plane(scene, poses, shapes, margin, w, candidates, pair)
@@ -125,7 +126,7 @@ def collide_pair(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     candidates: wp.array2d(dtype=Any), pair: int,
 ):  # fmt: skip
-    """Note the features of one pair of shapes that may touch; return how many."""
+    """Add the pairs of features of two shapes that may touch as candidates; return the count."""
     kind_a = scene.shape_kind[scene.pair_a[pair]]
     kind_b = scene.shape_kind[scene.pair_b[pair]]
     count = int(0)
@@ -198,5 +199,7 @@ def contact_vjp(
     adj_ca, adj_da, adj_cb, adj_db, adj_ra, adj_rb = feature_contact_vjp(
         feature_kind(code_a), feature_kind(code_b), ca, da, cb, db, ra, rb, adj_gap, adj_point, adj_normal
     )
-    add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_ca, adj_da, adj_ra, w, wrench, adj_shapes)
-    add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_cb, adj_db, adj_rb, w, wrench, adj_shapes)
+    adj_a = feature_cotangents(adj_ca, adj_da, adj_ra, ra - ra)
+    adj_b = feature_cotangents(adj_cb, adj_db, adj_rb, ra - ra)
+    add_feature_cotangent(scene, poses, shapes, a, code_a, ca, da, adj_a, w, wrench, adj_shapes)
+    add_feature_cotangent(scene, poses, shapes, b, code_b, cb, db, adj_b, w, wrench, adj_shapes)

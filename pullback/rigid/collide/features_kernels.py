@@ -1,7 +1,7 @@
 """Features of shapes, vertices, edges and faces: their codes, and where they are (docs/derivations/collision.md).
 
-A feature of a core with half extents h has its centre at s∘h, s in {-1, 0, 1}³, and an axis along which an edge runs or
-a face looks. Its code holds kind, axis and signs; the sign on an edge's axis is that of its direction.
+A feature of a core with half extents h has its centre at s∘h, s in {-1, 0, 1}³, and an axis, along an edge or
+normal to a face. Its code holds kind, axis and signs; the sign on an edge's axis is that of its direction.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ KIND_STEP = wp.constant(81)
 
 @wp.func
 def sign_step(axis: int):
-    """Return what a sign on this axis weighs in a code."""
+    """Return the weight of a sign on this axis in a code."""
     step = int(1)
     if axis == 1:
         step = 3
@@ -50,7 +50,7 @@ def feature_kind(code: int):
 
 @wp.func
 def feature_axis(code: int):
-    """Return the axis an edge runs along or a face looks along."""
+    """Return the axis along an edge or normal to a face."""
     return (code // AXIS_STEP) % 3
 
 
@@ -62,7 +62,7 @@ def feature_sign(code: int, axis: int):
 
 @wp.func
 def reversed_edge(code: int):
-    """Return the same edge, given with the direction +, with its direction turned round."""
+    """Return the code of an edge, given with the direction +, with its direction reversed."""
     return code - sign_step(feature_axis(code))
 
 
@@ -186,7 +186,7 @@ def shape_pose(scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dt
 
 @wp.func
 def clamped_side(x: Any, h: Any):
-    """Return the sign of the side on which x lies beyond an extent ±h, 0 if it does not."""
+    """Return the sign of x where it is beyond ±h, 0 where it is not."""
     result = int(0)
     if h > h - h and wp.abs(x) > h:
         result = side(x)

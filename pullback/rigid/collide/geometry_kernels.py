@@ -160,7 +160,7 @@ def feature_contact_vjp(
 @wp.func
 def add_point_cotangent(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, local: Any, c: Any,
-    turn: Any, force: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
+    torque: Any, force: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Pull a force at the point c, `local` in the shape's frame, and a torque back to body and shape: eqs. (9), (10).
 
@@ -169,15 +169,15 @@ def add_point_cotangent(
     body = scene.shape_body[shape]
     on_point = force - force
     if body >= 0:
-        accumulate(wrench, 6 * body, w, spatial(turn + wp.cross(c, force), force))
+        accumulate(wrench, 6 * body, w, spatial(torque + wp.cross(c, force), force))
     if adj_shapes:
         row = shape * SHAPE_ROWS
         push = force
-        twist = turn
+        twist = torque
         if body >= 0:
             R_WB = load33(poses, body * POSE_ROWS, w)
             push = force * R_WB
-            twist = turn * R_WB
+            twist = torque * R_WB
         R_BS = load33(shapes, row + SHAPE_ROTATION, w)
         twist += wp.cross(R_BS * local, push)
         accumulate33(adj_shapes, row + SHAPE_ROTATION, w, skew(force.dtype(0.5) * twist) * R_BS)
@@ -187,11 +187,19 @@ def add_point_cotangent(
 
 
 @wp.func
+def feature_cotangents(adj_c: Any, adj_d: Any, adj_radius: Any, adj_round: Any):
+    """Return the cotangents of a feature's centre, direction and radius, and of a cylinder's radius, as one vector."""
+    return wp.vector(adj_c[0], adj_c[1], adj_c[2], adj_d[0], adj_d[1], adj_d[2], adj_radius, adj_round)
+
+
+@wp.func
 def add_feature_cotangent(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, c: Any, d: Any,
-    adj_c: Any, adj_d: Any, adj_radius: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
+    adj: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of a feature's centre and direction back to its body and its shape, eqs. (9) and (10)."""
+    """Pull `feature_cotangents` back to a feature's body and shape, eqs. (9) and (10)."""
+    adj_c = wp.vector(adj[0], adj[1], adj[2])
+    adj_d = wp.vector(adj[3], adj[4], adj[5])
     h = load3(shapes, shape * SHAPE_ROWS, w)
     s = centre_signs(code, h)
     on_point = add_point_cotangent(
@@ -199,14 +207,14 @@ def add_feature_cotangent(
     )
     if adj_shapes:
         adj_h = wp.cw_mul(s, on_point)
-        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0], adj_h[1], adj_h[2], adj_radius))
+        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0], adj_h[1], adj_h[2], adj[6]))
 
 
 @wp.func
 def add_candidate(
     code_a: int, code_b: int, towards_a: Any, w: int, candidates: wp.array2d(dtype=Any), count: int
 ):  # fmt: skip
-    """Note two features that may touch, and for two edges the side their normal looks to; return the new count."""
+    """Add two features that may touch, and for two edges the side of their normal; return the new count."""
     if count < MAX_CANDIDATES:
         row = count * CANDIDATE_ROWS
         candidates[row, w] = candidates.dtype(code_a)

@@ -23,7 +23,7 @@ from pullback.rigid.compile.scene import (
     Scene,
 )
 from pullback.sdf.sample_kernels import deepest_sample, sample_contact_vjp, sample_position
-from pullback.spatial.arrays import accumulate, store
+from pullback.spatial.arrays import accumulate, load3, store
 
 
 @wp.func
@@ -74,11 +74,15 @@ def collide_samples(
 
 @wp.func(inline=False)
 def sampled_contact_vjp(
-    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, pair: int, sample: int, n: Any,
-    adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
-    tape: wp.array2d(dtype=Any),
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int, contacts: wp.array2d(dtype=Any),
+    contact: int, adj_gap: Any, adj_point: Any, adj_normal: Any, wrench: wp.array2d(dtype=Any),
+    adj_shapes: wp.array2d(dtype=Any), tape: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of a sample's gap, point and normal back; n: the contact's normal, eqs. (18) to (20)."""
+    """Pull the cotangents of a sample's gap, point and normal back to bodies and shapes, eqs. (18) to (20)."""
+    row = contact * CONTACT_ROWS
+    pair = int(contacts[row + PAIR, w])
+    sample = int(contacts[row + FEATURE_A, w])
+    n = load3(contacts, row + NORMAL, w)
     a = scene.pair_a[pair]
     b = scene.pair_b[pair]
     h, radius = sampled_core(scene, shapes, a, w)

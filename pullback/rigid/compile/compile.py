@@ -14,46 +14,16 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
 from pullback.rigid.compile.geometry import Geometry
-from pullback.rigid.compile.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
+from pullback.rigid.compile.scene import Scene
 from pullback.rigid.world.actuators import AFFINE
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
+from pullback.rigid.world.shapes import RANK, SHAPE_KINDS, most_contacts
 from pullback.rigid.world.world import World
 from pullback.robot.operators import KIND
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
-
-SHAPE_KIND = {
-    "sphere": int(SPHERE),
-    "capsule": int(CAPSULE),
-    "box": int(BOX),
-    "plane": int(PLANE),
-    "cylinder": int(CYLINDER),
-    "mesh": int(MESH),
-    "field": int(FIELD),
-}
-RANK = ("sphere", "capsule", "box", "cylinder", "mesh", "field", "plane")
-"""The earlier of two shapes is a in their pair."""
-
-POINTS = {
-    ("capsule", "capsule"): 2,
-    ("capsule", "box"): 3,
-    ("capsule", "plane"): 2,
-    ("box", "box"): 16,
-    ("box", "plane"): 8,
-}
-"""Contacts that two primitives have at most; a sphere has one with any shape.
-
-Two faces meet in up to 8 corners and 8 crossings of edges; a box thinner than the margin touches a plane with all its
-vertices.
-"""
-
-OTHER_POINTS = 8
-"""Contacts of a pair with a cylinder, a mesh or a field, at most."""
-
-POINTS_OF_SHAPE = {"sphere": 2, "capsule": 4, "box": 8, "cylinder": 8, "mesh": 8, "field": 16}
-"""Contacts that a moving shape has at once, as a rule, however many others there are."""
 
 
 @dataclass
@@ -147,7 +117,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         dof_parent=_integers([*forest.dof_parent, *(dof for walk in walks for dof in next_dofs(walk, forest.nv))]),
         dof_body=_integers(forest.dof_body),
         dof_coordinate=_integers(forest.dof_coordinate),
-        shape_kind=_integers([SHAPE_KIND[shape.kind] for shape in shapes]),
+        shape_kind=_integers([int(SHAPE_KINDS[shape.kind].number) for shape in shapes]),
         shape_body=_integers(forest.shape_body),
         geometry=geometry,
         pair_a=_integers([a for a, _ in pairs]),
@@ -241,11 +211,6 @@ def check_bodies(world: World) -> None:
             )
 
 
-def colliding_shapes(item: Placed) -> list[CollisionShape]:
-    """Return the shapes of an item that kernels know, in order."""
-    return [shape for shape in item.shapes if shape.kind in SHAPE_KIND]
-
-
 class Forest:
     """All bodies of a world in one numbering, item after item, parents first."""
 
@@ -292,7 +257,7 @@ class Forest:
         if item.robot is not None:
             self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
             self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
-        for shape in colliding_shapes(item):
+        for shape in item.shapes:
             self.shapes.append(shape)
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
             self.shape_item.append(number)
@@ -334,25 +299,19 @@ class Forest:
         ]
 
     def ordered_pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs that may touch, each with the shape first that stands first in RANK.
+        """Return the pairs that may touch, the shape of lower rank first.
 
         Samples of a box and the field of another shape may miss each other's corners, so such pairs come both ways.
         """
         pairs = []
         for pair in self.find_pairs():
-            a, b = sorted(pair, key=lambda k: RANK.index(self.shapes[k].kind))
+            a, b = sorted(pair, key=lambda k: RANK[self.shapes[k].kind])
             ways = [(a, b)]
             if self.shapes[b].kind == "field" and self.shapes[a].kind in ("box", "field"):
                 ways.append((b, a))
             # what has no end has no samples
             pairs += [way for way in ways if not _is_endless(self.shapes[way[0]])] or ways[:1]
         return pairs
-
-    @staticmethod
-    def _points(a: str, b: str) -> int:
-        if "sphere" in (a, b):
-            return 1
-        return POINTS.get((a, b), OTHER_POINTS)
 
     def pair_dofs(self, a: int, b: int) -> list[tuple[int, int]]:
         """Return the dofs that move either shape, last first, and which one: 1 moves a, -1 moves b, 0 both."""
@@ -361,9 +320,9 @@ class Forest:
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
         """Return how many contacts to make room for."""
-        points = [self._points(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
+        points = [most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
-        usual = sum(POINTS_OF_SHAPE[self.shapes[k].kind] for k in touching)
+        usual = sum(SHAPE_KINDS[self.shapes[k].kind].contacts for k in touching)
         # enough for any one pair, and for the usual number of contacts of all shapes at once
         return min(sum(points), max([usual, *points]))
 

@@ -15,7 +15,7 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
 from pullback.rigid.compile.scene import MATERIAL_ROWS
-from pullback.rigid.compile.shape_rows import EXTENTS, ShapeRows
+from pullback.rigid.compile.shape_rows import ShapeRows
 from pullback.rigid.world.actuators import Actuator
 from pullback.rigid.world.items import Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import loop_rows
@@ -73,7 +73,7 @@ class WorldParameters:
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
         self.implicit = implicit
-        shapes = [shape for item in self.items for shape in item.shapes if shape.kind in EXTENTS]
+        shapes = [shape for item in self.items for shape in item.shapes]
         self.shape_rows = ShapeRows(shapes, *pairs, self.like)
         self._driven = [tuple(item.actuators) for item, _ in self.robots]
         self._rubbing = [{b.joint.child for b in item.bodies if has_dry_friction(item, b)} for item, _ in self.robots]
@@ -252,7 +252,7 @@ class WorldParameters:
         """Return where the links of the shapes sit on their bodies, R_BL (b, n, 3, 3) and p_BL (b, n, 3)."""
         rotations, positions = [torch.zeros(1, 0, 3, 3).to(self.like)], [torch.zeros(1, 0, 3).to(self.like)]
         for item in self.items:
-            R, p = self.links(item, [shape.link for shape in item.shapes if shape.kind in EXTENTS])
+            R, p = self.links(item, [shape.link for shape in item.shapes])
             rotations.append(R)
             positions.append(p)
         batch = common_batch(*rotations)

@@ -21,13 +21,18 @@ from pullback.rigid.collide.convex.tables import Hulls
 from pullback.robot.topology import Topology
 from pullback.sdf.fields import Fields
 
+# kinds of shapes (world/shapes.py)
 SPHERE = wp.constant(0)
 CAPSULE = wp.constant(1)
 BOX = wp.constant(2)
 PLANE = wp.constant(3)
-CYLINDER = wp.constant(4)
-MESH = wp.constant(5)
-FIELD = wp.constant(6)
+HULL = wp.constant(4)  # a cylinder or a mesh
+FIELD = wp.constant(5)
+
+# how the contacts of a pair are found: the larger of its shapes' numbers
+BY_FEATURES = wp.constant(0)  # vertices, edges and faces in closed form
+BY_HULLS = wp.constant(1)  # GJK and EPA on polyhedra
+BY_SAMPLES = wp.constant(2)  # samples of a against the field of b
 
 SHAPE_ROWS = wp.constant(16)
 RADIUS = wp.constant(3)
@@ -82,9 +87,9 @@ class Scene:
     shape_row: wp.array(dtype=wp.int32)
     shape_samples: wp.array(dtype=wp.int32)
     npair: int
-    pair_a: wp.array(dtype=wp.int32)  # b is the plane, or the simpler shape is a (compile.RANK)
+    pair_a: wp.array(dtype=wp.int32)  # the shape of lower rank (world/shapes.py)
     pair_b: wp.array(dtype=wp.int32)
-    pair_sampled: wp.array(dtype=wp.int32)  # 1: samples of a against the field of b
+    pair_family: wp.array(dtype=wp.int32)  # BY_FEATURES, BY_HULLS or BY_SAMPLES
     pair_dof_start: wp.array(dtype=wp.int32)  # npair + 1: where a pair's dofs start in pair_dof
     pair_dof: wp.array(dtype=wp.int32)  # the dofs that move either body, last first
     pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both

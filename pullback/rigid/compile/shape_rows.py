@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pullback.rigid.world.items import CollisionShape
+from pullback.rigid.world.shapes import SHAPE_KINDS
 from pullback.rigid.world.values import Tensor, Value, are_same, as_constant, batched
 from pullback.robot.parameters import common_batch
 from pullback.sdf.program import Program
@@ -17,17 +18,6 @@ from pullback.spatial.rotations_torch import rotate
 FRICTION = 1.0
 RESTITUTION = 0.0
 """Of two shapes neither of which says."""
-
-EXTENTS: dict[str, list[list[float]]] = {
-    "sphere": [[0.0, 0.0, 0.0, 1.0]],
-    "capsule": [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.5, 0.0]],
-    "box": [[0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.0]],
-    "cylinder": [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.0]],
-    "mesh": [[1.0, 1.0, 1.0, 0.0]],
-    "plane": [],
-    "field": [],
-}
-"""Half extents and radius of a shape's core are its size times this."""
 
 
 class Column:
@@ -153,7 +143,7 @@ class ShapeRows:
             # a field has no core; its radius is how far it reaches
             reach = shape.source.reach(self.like).detach()
             return torch.nn.functional.pad(reach[:, None], (3, 0))
-        matrix = self.like.new_tensor(EXTENTS[shape.kind]).reshape(-1, 4)
+        matrix = self.like.new_tensor(SHAPE_KINDS[shape.kind].extents).reshape(-1, 4)
         return batched(size, (len(matrix),), self.like) @ matrix if len(matrix) else self.like.new_zeros(1, 4)
 
     def _rotation(self, shape: CollisionShape, turn: Value) -> Tensor:

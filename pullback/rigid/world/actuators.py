@@ -18,7 +18,7 @@ Numbers: TypeAlias = "tuple[Value, Value, Value, Value | None]"
 
 NONE = np.zeros(())
 AFFINE = "pullback.rigid.step.affine_law_kernels"
-EXAMPLES = "pb.PositionServo(...)"
+EXAMPLES = "pb.PositionServo(...) or another actuator"
 
 
 class Actuator:
@@ -82,7 +82,7 @@ class VelocityServo(Actuator):
 def check_actuator(what: str, actuator: object) -> Actuator:
     """Return an actuator whose numbers are in order."""
     if not isinstance(actuator, Actuator):
-        raise PullbackError(f"{what} is {actuator!r}; expected an actuator such as pb.Torque(...) or {EXAMPLES}")
+        raise PullbackError(f"{what} is {actuator!r}; expected pb.Torque(...), {EXAMPLES}")
     actuator.numbers(what)
     return actuator
 

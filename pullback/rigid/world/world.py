@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from pullback import sdf
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.description.compile import WORLD, compile_tree
-from pullback.description.tree import Link, LoopKind, Shape, Tree
-from pullback.rigid.collide.convex.hulls import VERTEX_BUDGET, Hull, convex_hull, hull_of_file
+from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.actuators import Actuator
@@ -22,9 +17,6 @@ from pullback.rigid.world.items import (
     Actuators,
     CollisionShape,
     Missing,
-    Placed,
-    collision_shape,
-    constant,
     item_q,
     joint_actuators,
     place,
@@ -32,19 +24,15 @@ from pullback.rigid.world.items import (
     shape_of_link,
 )
 from pullback.rigid.world.loops import ClosedLoop, close_loop, described_loops
+from pullback.rigid.world.shapes import EVERYTHING, SHAPE_KINDS, Bodies
 from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_value
 from pullback.robot.model import STANDARD_GRAVITY, RobotModel
-from pullback.sdf.program import Program, compile_shape
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
-EVERYTHING = -1
-SIZES: dict[str, int] = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "mesh": 1, "plane": 0, "field": 0}
-"""The shapes that can touch, and how many numbers make up their size."""
 
-
-class World:
+class World(Bodies):
     """A scene: what stands in it, gravity [m/s²], and how contact is computed.
 
     `compile` makes a simulation of it. Values that are tensors stay connected: gradients reach them, and changing them,
@@ -52,8 +40,7 @@ class World:
     """
 
     def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: Solver | None = None) -> None:
-        self.version = 0
-        self.items: list[Placed] = []
+        super().__init__()
         self.loops: list[ClosedLoop] = []
         self.contact = contact or PGS()
         self.gravity = gravity
@@ -142,177 +129,6 @@ class World:
         self._append(item)
         self.loops += described_loops(item)
         return name
-
-    def add_ground(
-        self,
-        *,
-        height: float = 0.0,
-        friction: Given | None = None,
-        restitution: Given | None = None,
-        name: str = "ground",
-        group: int = 1,
-        mask: int = EVERYTHING,
-    ) -> str:
-        """Add the plane z = `height` [m]; everything above it is free."""
-        place = (0.0, 0.0, height)
-        return self.add_plane(name, position=place, friction=friction, restitution=restitution, group=group, mask=mask)
-
-    def add_plane(
-        self,
-        name: str,
-        *,
-        position: Sequence[float] | None = None,
-        orientation: Sequence[float] | None = None,
-        friction: Given | None = None,
-        restitution: Given | None = None,
-        group: int = 1,
-        mask: int = EVERYTHING,
-    ) -> str:
-        """Add a static plane through `position` [m]; its free side is the one that z of `orientation` points to."""
-        item = place(self._free_name(name), None, position, orientation, group, mask)
-        return self._add_static(item, Shape("plane", ()), friction, restitution)
-
-    def add_box(self, name: str, *, size: Sequence[float], mass: float | None = None, **options: Any) -> str:
-        """Add a box of edge lengths `size` [m]: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
-        x, y, z = map(float, constant(f"size of {name!r}", size, (3,), above=0.0))
-        moments = np.array([y * y + z * z, x * x + z * z, x * x + y * y]) / 12
-        return self._add_body(name, Shape("box", (x, y, z)), mass, moments, **options)
-
-    def add_sphere(self, name: str, *, radius: float, mass: float | None = None, **options: Any) -> str:
-        """Add a sphere: free with a `mass` [kg], spread evenly, or `static=True`.
-
-        Options: `position` [m], `orientation` (xyzw), `friction`, `restitution`, `static`, `group` and `mask`.
-        """
-        r = float(constant(f"radius of {name!r}", radius, above=0.0))
-        return self._add_body(name, Shape("sphere", (r,)), mass, np.full(3, 2 * r**2 / 5), **options)
-
-    def add_capsule(self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any) -> str:
-        """Add a capsule along z, `length` [m] without its caps: free with a `mass` [kg], or `static=True`.
-
-        The options are those of `add_sphere`.
-        """
-        r = float(constant(f"radius of {name!r}", radius, above=0.0))
-        l = float(constant(f"length of {name!r}", length, above=0.0))
-        # the shares of the cylinder and of the two caps
-        middle, caps = l / (l + 4 * r / 3), (4 * r / 3) / (l + 4 * r / 3)
-        along = middle * r**2 / 2 + caps * 2 * r**2 / 5
-        across = middle * (r**2 / 4 + l**2 / 12) + caps * (2 * r**2 / 5 + l**2 / 4 + 3 * r * l / 8)
-        moments = np.array([across, across, along])
-        return self._add_body(name, Shape("capsule", (r, l)), mass, moments, **options)
-
-    def add_cylinder(
-        self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any
-    ) -> str:
-        """Add a cylinder along z: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
-        r = float(constant(f"radius of {name!r}", radius, above=0.0))
-        l = float(constant(f"length of {name!r}", length, above=0.0))
-        moments = np.array([r**2 / 4 + l**2 / 12, r**2 / 4 + l**2 / 12, r**2 / 2])
-        return self._add_body(name, Shape("cylinder", (r, l)), mass, moments, **options)
-
-    def add_mesh(
-        self,
-        name: str,
-        mesh: str | Path | np.ndarray,
-        *,
-        scale: float | Sequence[float] = 1.0,
-        max_vertices: int = VERTEX_BUDGET,
-        mass: float | None = None,
-        **options: Any,
-    ) -> str:
-        """Add the convex hull of an STL or OBJ file or of points (n, 3) [m]: free with a `mass` [kg], or `static=True`.
-
-        A hull with more than `max_vertices` is simplified. Mass is spread evenly over it. The options are those of
-        `add_sphere`.
-        """
-        factors = constant(f"scale of {name!r}", scale, (3,) if np.ndim(scale) else ())
-        if isinstance(mesh, str | Path):
-            hull = hull_of_file(mesh, scale=factors, max_vertices=max_vertices)
-        elif np.asarray(mesh).dtype.kind not in "fiu":
-            raise PullbackError(f"{name!r} takes a mesh file or points (n, 3), got {mesh!r}; give a mesh's vertices")
-        else:
-            hull = convex_hull(np.asarray(mesh, float) * factors, max_vertices=max_vertices)
-        com, inertia = hull.mass_properties()
-        return self._add_body(name, Shape("mesh", (1.0,)), mass, inertia, com=com, source=hull, **options)
-
-    def add_field(
-        self,
-        name: str,
-        shape: sdf.Shape,
-        *,
-        mass: float | None = None,
-        com: Sequence[float] = (0.0, 0.0, 0.0),
-        inertia: Sequence[Sequence[float]] | np.ndarray | None = None,
-        **options: Any,
-    ) -> str:
-        """Add a shape given by its signed distance, `pb.sdf`: `static=True`, or free with `mass`, `com` and `inertia`.
-
-        `inertia` [kg·m²] (3, 3) is about the centre of mass `com` [m]. The other options are those of `add_sphere`.
-        """
-        if not isinstance(shape, sdf.Shape):
-            raise PullbackError(f"{name!r} takes a shape of pb.sdf, got a {type(shape).__name__}; e.g. pb.sdf.box(...)")
-        if mass is not None and inertia is None:
-            raise PullbackError(f"{name!r} has a mass and no inertia; give inertia=(3, 3) about its centre of mass")
-        matrix = np.eye(3) if inertia is None else constant(f"inertia of {name!r}", np.asarray(inertia), (3, 3))
-        if not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix).min() <= 0.0:
-            raise PullbackError(f"inertia of {name!r} is {matrix.tolist()}; give a symmetric, positive matrix")
-        centre = constant(f"com of {name!r}", com, (3,))
-        program = compile_shape(shape)
-        return self._add_body(name, None, mass, matrix / (mass or 1.0), com=centre, source=program, **options)
-
-    def _add_body(
-        self,
-        name: str,
-        shape: Shape | None,
-        mass: float | None,
-        inertia_of_one_kg: np.ndarray,
-        *,
-        com: np.ndarray | None = None,
-        source: Hull | Program | None = None,
-        position: Sequence[float] | None = None,
-        orientation: Sequence[float] | None = None,
-        friction: Given | None = None,
-        restitution: Given | None = None,
-        static: bool = False,
-        group: int = 1,
-        mask: int = EVERYTHING,
-    ) -> str:
-        """Add a free body of one link, or a static shape."""
-        name = self._free_name(name)
-        if static:
-            if mass is not None:
-                raise PullbackError(f"{name!r} is static and has a mass; leave one of them out")
-            item = place(name, None, position, orientation, group, mask)
-            return self._add_static(item, shape, friction, restitution, source)
-        if mass is None:
-            raise PullbackError(f"{name!r} has no mass; give mass=..., or static=True to bolt it to the world")
-        kilograms = float(constant(f"mass of {name!r}", mass, above=0.0))
-        matrix = np.diag(inertia_of_one_kg) if inertia_of_one_kg.ndim == 1 else inertia_of_one_kg
-        link = Link(name, kilograms, np.zeros(3) if com is None else com, kilograms * matrix)
-        robot = RobotModel(compile_tree(Tree(name, [link], [], source=name), "floating"))
-        item = place(name, robot, position, orientation, group, mask)
-        number = robot.link_number(name)
-        item.shapes.append(collision_shape(name, shape, source, number, robot.model.link_body[number]))
-        set_surface(item.shapes, friction, restitution, name)
-        return self._append(item)
-
-    def _add_static(
-        self,
-        item: Placed,
-        shape: Shape | None,
-        friction: Given | None,
-        restitution: Given | None,
-        source: Hull | Program | None = None,
-    ) -> str:
-        touching = collision_shape(item.name, shape, source, WORLD, WORLD)
-        touching.position, touching.rotation = item.position, item.rotation
-        item.shapes.append(touching)
-        set_surface(item.shapes, friction, restitution, item.name)
-        return self._append(item)
-
-    def _append(self, item: Placed) -> str:
-        self.items.append(item)
-        self.version += 1
-        return item.name
 
     # -- closing loops -------------------------------------------------------------------------------------------
 
@@ -418,13 +234,6 @@ class World:
         options |= {"integrator": integrator, "without": without}
         return Sim(self, dt=dt, dtype=dtype, device=device, **options)
 
-    def _free_name(self, name: str) -> str:
-        if not name or "/" in name:
-            raise PullbackError(f"{name!r} cannot be a name; use at least one character and no '/'")
-        if any(item.name == name for item in self.items):
-            raise PullbackError(f"the world has a {name!r} already; give each thing its own name")
-        return name
-
     def _fresh(self, name: str) -> str:
         name, taken, number = name.replace("/", "_"), {item.name for item in self.items}, 2
         fresh = name
@@ -436,7 +245,8 @@ class World:
 def _check_size(shapes: Sequence[CollisionShape], size: Given) -> Value:
     """Return a size that all of the shapes can have."""
     for shape in shapes:
-        if not SIZES.get(shape.kind):
+        numbers = len(SHAPE_KINDS[shape.kind].sizes)
+        if not numbers:
             raise PullbackError(f"the size of {shape.name!r} cannot be set: it is a {shape.kind}")
-        check_value(f"size of {shape.name!r}, a {shape.kind},", size, (SIZES[shape.kind],), above=0.0)
-    return check_value(f"size of {shapes[0].name!r}", size, (SIZES[shapes[0].kind],))
+        check_value(f"size of {shape.name!r}, a {shape.kind},", size, (numbers,), above=0.0)
+    return check_value(f"size of {shapes[0].name!r}", size, (len(SHAPE_KINDS[shapes[0].kind].sizes),))

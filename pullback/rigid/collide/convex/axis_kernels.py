@@ -1,7 +1,6 @@
 """The best separating axis of two hulls near a direction: a face, or two edges (docs/derivations/convex.md).
 
-A direction from the distance or overlap of two hulls is only as good as rounding left it. The axes of the faces and
-edges around the vertices it points at are exact.
+GJK and EPA return a direction up to rounding. The axes of the faces and edges around the support vertices are exact.
 """
 
 from typing import Any
@@ -30,18 +29,16 @@ FLAT = wp.constant(0.98)  # cosine between normals above which two faces lie on 
 
 
 @wp.func
-def best_face_around(
-    hulls: Hulls, RX: Any, hX: Any, pX: Any, RY: Any, hY: Any, pY: Any, corner_x: int, corner_y: int
-):  # fmt: skip
+def best_face_around(hulls: Hulls, X: Any, Y: Any, corner_x: int, corner_y: int):
     """Return the largest separation over the faces around a vertex of X, the face, -1: none, and its normal."""
-    best = pX.dtype(-1.0e30)
+    best = X.p.dtype(-1.0e30)
     face = int(-1)
-    normal = pX - pX
+    normal = X.p - X.p
     for k in range(hulls.around_start[corner_x], hulls.around_start[corner_x + 1]):
         f = hulls.around[k]
-        n = RX * face_normal(hulls, f, pX)
-        y = pY + placed(hulls, RY, hY, furthest_vertex(hulls, RY, hY, -n, corner_y))
-        separated = wp.dot(n, y - pX - RX * wp.cw_mul(hX, face_centre(hulls, f, pX)))
+        n = X.R * face_normal(hulls, f, X.p)
+        y = Y.p + placed(hulls, Y, furthest_vertex(hulls, Y, -n, corner_y))
+        separated = wp.dot(n, y - X.p - X.R * wp.cw_mul(X.h, face_centre(hulls, f, X.p)))
         if separated > best:
             best = separated
             face = f
@@ -50,20 +47,20 @@ def best_face_around(
 
 
 @wp.func
-def arc_of(hulls: Hulls, R: Any, e: int, like: Any):
+def arc_of(hulls: Hulls, X: Any, e: int):
     """Return the normals of the faces left and right of an edge in world axes; 0 for a segment, which has none."""
     faces = hulls.edge_faces[e]
-    left = like - like
-    right = like - like
+    left = X.p - X.p
+    right = X.p - X.p
     if faces[0] >= 0:
-        left = R * face_normal(hulls, faces[0], like)
-        right = R * face_normal(hulls, faces[1], like)
+        left = X.R * face_normal(hulls, faces[0], X.p)
+        right = X.R * face_normal(hulls, faces[1], X.p)
     return left, right
 
 
 @wp.func
 def outer_normal(da: Any, left_a: Any, right_a: Any, db: Any, left_b: Any, right_b: Any, m: Any):
-    """Return m = ± da x db, turned from B to A, if the two edges make a face of A - B, 0 if they do not, eq. (10)."""
+    """Return m = ± da x db, from B to A, if the two edges make a face of A - B, 0 if they do not, eq. (10)."""
     zero = m.dtype(0.0)
     side_a = wp.dot(m, left_a + right_a)
     side_b = wp.dot(m, left_b + right_b)
@@ -79,8 +76,8 @@ def outer_normal(da: Any, left_a: Any, right_a: Any, db: Any, left_b: Any, right
 
 @wp.func
 def best_edges_around(
-    hulls: Hulls, Ra: Any, Rb: Any, r: Any, corner_a: int, corner_b: int, face_axis: Any, best_face: Any, size: Any
-):  # fmt: skip
+    hulls: Hulls, A: Any, B: Any, r: Any, corner_a: int, corner_b: int, face_axis: Any, best_face: Any, size: Any
+):
     """Return the separation, edges and axis of the best pair of edges at two vertices, if better than a face, eq. (10).
 
     r is the vector from the vertex of B to that of A. The edge of A is -1 if there is none.
@@ -91,15 +88,15 @@ def best_edges_around(
     axis = face_axis
     for i in range(hulls.neighbour_start[corner_a], hulls.neighbour_start[corner_a + 1]):
         ea = hulls.neighbour_edge[i]
-        da = Ra * edge_direction(hulls, ea, r)
-        left_a, right_a = arc_of(hulls, Ra, ea, r)
+        da = A.R * edge_direction(hulls, ea, r)
+        left_a, right_a = arc_of(hulls, A, ea)
         for j in range(hulls.neighbour_start[corner_b], hulls.neighbour_start[corner_b + 1]):
             eb = hulls.neighbour_edge[j]
-            db = Rb * edge_direction(hulls, eb, r)
+            db = B.R * edge_direction(hulls, eb, r)
             m = wp.cross(da, db)
             square = wp.dot(m, m)
             if square > r.dtype(PARALLEL_EDGES):
-                left_b, right_b = arc_of(hulls, Rb, eb, r)
+                left_b, right_b = arc_of(hulls, B, eb)
                 m = outer_normal(da, left_a, right_a, db, left_b, right_b, m / wp.sqrt(square))
                 separated = wp.dot(m, r)
                 if wp.dot(m, m) > r.dtype(0.5) and separated > best:
@@ -111,16 +108,14 @@ def best_edges_around(
 
 
 @wp.func
-def best_axis(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, guess: Any, size: Any
-):  # fmt: skip
+def best_axis(hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, guess: Any, size: Any):
     """Climb from a direction to the axis of largest separation around it.
 
     Returns the hull of the best face, FACE_OF_A or FACE_OF_B, the face, its axis from B to A and its separation; the
     edges of A and B if they are better, else -1; the better axis and the separation along it; vertices of A and B near
     it. Eqs. (9) and (10).
     """
-    zero = r - r
+    r = A.p
     side_of_face = int(FACE_OF_A)
     face = int(-1)
     face_axis = guess
@@ -136,17 +131,17 @@ def best_axis(
     two = int(2)
     for turn in range(ascents):
         if climbing == 1:
-            between, ia, ib = difference_support(hulls, Ra, ha, Rb, hb, r, -axis, ia, ib)
+            between, ia, ib = difference_support(hulls, A, B, -axis, ia, ib)
             face_best = r.dtype(-1.0e30)
             found = int(-1)
             found_side = int(FACE_OF_A)
             found_axis = axis
             for side in range(two):
-                RX, hX, pX, RY, hY, pY, ix, iy = Ra, ha, r, Rb, hb, zero, ia, ib
+                X, Y, ix, iy = A, B, ia, ib
                 if side == 1:
-                    RX, hX, pX, RY, hY, pY, ix, iy = Rb, hb, zero, Ra, ha, r, ib, ia
-                separated, f, n = best_face_around(hulls, RX, hX, pX, RY, hY, pY, ix, iy)
-                # what b's face must gain over a's
+                    X, Y, ix, iy = B, A, ib, ia
+                separated, f, n = best_face_around(hulls, X, Y, ix, iy)
+                # a face of b is chosen if it is better by this much
                 if f >= 0 and separated > face_best + r.dtype(side) * size * r.dtype(FACE_ADVANTAGE):
                     face_best = separated
                     found_side = side
@@ -154,9 +149,7 @@ def best_axis(
                     found_axis = n
                     if side == FACE_OF_A:
                         found_axis = -n
-            edge_best, ea, eb, m = best_edges_around(
-                hulls, Ra, Rb, between, ia, ib, found_axis, face_best, size
-            )  # fmt: skip
+            edge_best, ea, eb, m = best_edges_around(hulls, A, B, between, ia, ib, found_axis, face_best, size)
             now = face_best
             if ea >= 0:
                 now = edge_best

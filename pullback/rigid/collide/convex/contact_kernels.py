@@ -17,9 +17,14 @@ from pullback.rigid.collide.convex.features_kernels import (
 )
 from pullback.rigid.collide.convex.rim_kernels import rim_direction, rim_vjp
 from pullback.rigid.collide.convex.support_kernels import edge_middle
-from pullback.rigid.collide.convex.tables import ARC, RIM, SIDE, Hulls
+from pullback.rigid.collide.convex.tables import ARC, RIM, SIDE
 from pullback.rigid.collide.features_kernels import EDGE, VERTEX, direction_in_world, half_extents
-from pullback.rigid.collide.geometry_kernels import add_point_cotangent, feature_contact, feature_contact_vjp
+from pullback.rigid.collide.geometry_kernels import (
+    add_point_cotangent,
+    feature_contact,
+    feature_contact_vjp,
+    feature_cotangents,
+)
 from pullback.rigid.compile.scene import (
     CANDIDATE_ROWS,
     CONTACT_ROWS,
@@ -50,15 +55,15 @@ def plain_kind(kind: int):
 
 @wp.func
 def touching_rim(
-    hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int,
-    partner: int, c: Any, d: Any, pc: Any, pd: Any, w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, partner: int,
+    c: Any, d: Any, pc: Any, pd: Any, w: int,
 ):  # fmt: skip
     """Return the direction u from a rim's centre c to where it touches a partner, and the rim's radius."""
     h = half_extents(shapes, shape, w)
     zero = h.dtype(0.0)
     start = wp.vector(h.dtype(1.0), zero, zero)
     if hull_kind(code) != RIM:
-        middle = edge_middle(hulls, hull_index(code), h)
+        middle = edge_middle(scene.hulls, hull_index(code), h)
         start = wp.normalize(wp.vector(middle[0], middle[1], zero))
     start = direction_in_world(scene, poses, shapes, shape, start, w)
     return rim_direction(partner, c, d, h[0], start, pc, pd), h[0]
@@ -66,7 +71,7 @@ def touching_rim(
 
 @wp.func
 def add_hull_contact(
-    hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     contacts: wp.array2d(dtype=Any), pair: int, candidates: wp.array2d(dtype=Any), k: int, count: int,
 ):  # fmt: skip
     """Write candidate k as a contact behind the first `count` if it is closer than the margin; return the count."""
@@ -74,8 +79,8 @@ def add_hull_contact(
     b = scene.pair_b[pair]
     code_a = int(candidates[k * CANDIDATE_ROWS, w])
     code_b = int(candidates[k * CANDIDATE_ROWS + 1, w])
-    ca, da, ra = hull_feature_in_world(hulls, scene, poses, shapes, a, code_a, w)
-    cb, db, rb = hull_feature_in_world(hulls, scene, poses, shapes, b, code_b, w)
+    ca, da, ra = hull_feature_in_world(scene, poses, shapes, a, code_a, w)
+    cb, db, rb = hull_feature_in_world(scene, poses, shapes, b, code_b, w)
     kind_a = plain_kind(hull_kind(code_a))
     kind_b = plain_kind(hull_kind(code_b))
     a_is_rim = is_rim(hull_kind(code_a))
@@ -83,7 +88,7 @@ def add_hull_contact(
         shape, code, partner, c, d, pc, pd = b, code_b, kind_a, cb, db, ca, da
         if a_is_rim:
             shape, code, partner, c, d, pc, pd = a, code_a, kind_b, ca, da, cb, db
-        u, R = touching_rim(hulls, scene, poses, shapes, shape, code, partner, c, d, pc, pd, w)
+        u, R = touching_rim(scene, poses, shapes, shape, code, partner, c, d, pc, pd, w)
         if a_is_rim:
             ca = c + R * u
             da = wp.cross(d, u)
@@ -112,27 +117,25 @@ def add_hull_contact(
 
 @wp.func
 def add_hull_cotangent(
-    hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int,
-    c: Any, d: Any, adj_c: Any, adj_d: Any, adj_radius: Any, adj_round: Any, w: int, wrench: wp.array2d(dtype=Any),
-    adj_shapes: wp.array2d(dtype=Any),
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, c: Any, d: Any,
+    adj: Any, w: int, wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of a feature's centre and direction back to its body and its shape, eq. (13).
-
-    `adj_radius` is that of the radius around the shape, `adj_round` that of a cylinder's own.
-    """
+    """Pull `feature_cotangents` back to a feature's body and shape, eq. (13)."""
+    adj_c = wp.vector(adj[0], adj[1], adj[2])
+    adj_d = wp.vector(adj[3], adj[4], adj[5])
     h = half_extents(shapes, shape, w)
-    s, _ = hull_feature(hulls, code, h)
+    s, _ = hull_feature(scene.hulls, code, h)
     on_point = add_point_cotangent(
         scene, poses, shapes, shape, wp.cw_mul(s, h), c, wp.cross(d, adj_d), adj_c, w, wrench, adj_shapes
     )
     if adj_shapes:
         adj_h = wp.cw_mul(s, on_point)
-        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0] + adj_round, adj_h[1], adj_h[2], adj_radius))
+        accumulate(adj_shapes, shape * SHAPE_ROWS, w, wp.vector(adj_h[0] + adj[7], adj_h[1], adj_h[2], adj[6]))
 
 
 @wp.func(inline=False)
 def hull_contact_vjp(
-    hulls: Hulls, scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), w: int,
     contacts: wp.array2d(dtype=Any), contact: int, adj_gap: Any, adj_point: Any, adj_normal: Any,
     wrench: wp.array2d(dtype=Any), adj_shapes: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -145,8 +148,8 @@ def hull_contact_vjp(
     b = scene.pair_b[pair]
     kind_a = plain_kind(hull_kind(code_a))
     kind_b = plain_kind(hull_kind(code_b))
-    ca, da, ra = hull_feature_in_world(hulls, scene, poses, shapes, a, code_a, w)
-    cb, db, rb = hull_feature_in_world(hulls, scene, poses, shapes, b, code_b, w)
+    ca, da, ra = hull_feature_in_world(scene, poses, shapes, a, code_a, w)
+    cb, db, rb = hull_feature_in_world(scene, poses, shapes, b, code_b, w)
     # the rim, if there is one, and its partner
     a_is_rim = is_rim(hull_kind(code_a))
     has_rim = a_is_rim or is_rim(hull_kind(code_b))
@@ -158,7 +161,7 @@ def hull_contact_vjp(
     R = ra
     sense = ra.dtype(1.0)
     if has_rim:
-        u, R = touching_rim(hulls, scene, poses, shapes, shape, code, partner, c, d, pc, pd, w)
+        u, R = touching_rim(scene, poses, shapes, shape, code, partner, c, d, pc, pd, w)
         if is_reversed(code):
             sense = -sense
         if a_is_rim:
@@ -204,6 +207,5 @@ def hull_contact_vjp(
             shape, code, c, d, adj_c, adj_d = b, code_b, cb, db, adj_cb, adj_db
             adj_r = adj_rb
             adj_R = round_b
-        add_hull_cotangent(
-            hulls, scene, poses, shapes, shape, code, c, d, adj_c, adj_d, adj_r, adj_R, w, wrench, adj_shapes
-        )  # fmt: skip
+        adj = feature_cotangents(adj_c, adj_d, adj_r, adj_R)
+        add_hull_cotangent(scene, poses, shapes, shape, code, c, d, adj, w, wrench, adj_shapes)

@@ -25,7 +25,7 @@ SEEDS = wp.constant(6)
 
 @wp.func
 def add_face(work: wp.array2d(dtype=Any), w: int, count: int, i: int, j: int, k: int, size: Any):
-    """Write face `count` with the corners i, j, k; one without area is put so far out that it is never chosen."""
+    """Write face `count` with the corners i, j, k; one without area is put so far away that it is never the nearest."""
     a = load3(work, i * POINT_ROWS, w)
     n = wp.cross(load3(work, j * POINT_ROWS, w) - a, load3(work, k * POINT_ROWS, w) - a)
     area = wp.length(n)
@@ -84,7 +84,7 @@ def nearest_face(work: wp.array2d(dtype=Any), w: int, count: int):
 
 @wp.func
 def toggle_edge(work: wp.array2d(dtype=Any), w: int, count: int, i: Any, j: Any):
-    """Add an edge to the horizon, or take away the same edge seen from the other face; return the new count."""
+    """Add an edge to the horizon, or remove it if the other face added it; return the new count."""
     twin = int(-1)
     for k in range(count):
         if work[HORIZON + 2 * k, w] == j and work[HORIZON + 2 * k + 1, w] == i:
@@ -103,7 +103,7 @@ def toggle_edge(work: wp.array2d(dtype=Any), w: int, count: int, i: Any, j: Any)
 
 @wp.func
 def remove_visible(work: wp.array2d(dtype=Any), w: int, count: int, p: Any, tolerance: Any):
-    """Take away the faces that p is in front of; return how many are left, and how many edges border the hole."""
+    """Remove the faces visible from p; return how many are left, and how many edges the horizon has."""
     left = int(count)
     edges = int(0)
     three = int(3)
@@ -121,7 +121,7 @@ def remove_visible(work: wp.array2d(dtype=Any), w: int, count: int, p: Any, tole
 
 @wp.func
 def seed_direction(work: wp.array2d(dtype=Any), w: int, seed: int, d: Any):
-    """Return where to look for point 0 to 3 of the first tetrahedron; twice each way but for the first two."""
+    """Return the direction of search for a point of the first tetrahedron; points 2 and 3 are sought both ways."""
     one = d.dtype(1.0)
     zero = d.dtype(0.0)
     result = d
@@ -144,10 +144,10 @@ def seed_direction(work: wp.array2d(dtype=Any), w: int, seed: int, d: Any):
 
 @wp.func
 def epa(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, guess: Any, size: Any,
-    work: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
+    hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, guess: Any, size: Any, work: wp.array2d(dtype=Any), w: int
+):
     """Return the unit vector from B to A along which the hulls overlap least, eq. (7)."""
+    r = A.p
     tolerance = r.dtype(4.0) * rounding(r) * size
     scale = wp.vector(size, size, size)
     n = guess
@@ -164,12 +164,12 @@ def epa(
             else:
                 nearest = nearest_face(work, w, faces)
                 n = load3(work, FACES + nearest * FACE_ROWS + 3, w)
-            p, ia, ib = difference_support(hulls, Ra, ha, Rb, hb, r, n, ia, ib)
+            p, ia, ib = difference_support(hulls, A, B, n, ia, ib)
             if turn < SEEDS:
                 slot = turn
                 if turn > 1:
                     slot = 1 + turn // 2
-                # of the two ways take the one that leads further from the points there are
+                # of the two ways keep the point further from those before
                 better = bool(True)
                 if turn == 3 or turn == 5:
                     a = load3(work, 0, w)

@@ -34,19 +34,19 @@ def hull_index(code: int):
 
 @wp.func
 def is_reversed(code: int):
-    """Tell whether an edge is given with its direction turned round."""
+    """Return whether an edge is given with its direction reversed."""
     return (code - HULL_CODES) % 2 == 1
 
 
 @wp.func
 def is_rim(kind: int):
-    """Tell whether a feature is a circle."""
+    """Return whether a feature is a circle."""
     return kind == RIM or kind == ARC or kind == ARC_POINT
 
 
 @wp.func
 def is_line(kind: int):
-    """Tell whether a feature is a straight line."""
+    """Return whether a feature is a straight line."""
     return kind == EDGE or kind == SIDE
 
 
@@ -88,17 +88,11 @@ def hull_feature(hulls: Hulls, code: int, like: Any):
 
 @wp.func
 def hull_feature_in_world(
-    hulls: Hulls,
-    scene: Scene,
-    poses: wp.array2d(dtype=Any),
-    shapes: wp.array2d(dtype=Any),
-    shape: int,
-    code: int,
-    w: int,
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), shape: int, code: int, w: int
 ):
     """Return centre and direction of a feature in the world, and the radius around it."""
     h = half_extents(shapes, shape, w)
-    s, d = hull_feature(hulls, code, h)
+    s, d = hull_feature(scene.hulls, code, h)
     radius = shapes[shape * SHAPE_ROWS + RADIUS, w]
     if hull_kind(code) == SIDE:
         radius += h[0]

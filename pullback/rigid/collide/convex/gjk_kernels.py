@@ -59,7 +59,7 @@ def nearest_to_origin(q: Any, e1: Any, e2: Any, count: int):
 
 @wp.func
 def holds_origin(work: wp.array2d(dtype=Any), w: int, like: Any):
-    """Tell whether 0 is inside the tetrahedron of the four points."""
+    """Return whether 0 is inside the tetrahedron of the four points."""
     a = load3(work, 0, w)
     b = load3(work, POINT_ROWS, w)
     c = load3(work, 2 * POINT_ROWS, w)
@@ -86,7 +86,7 @@ def nearest_of_simplex(work: wp.array2d(dtype=Any), count: int, w: int, newest: 
     best_second = int(0)
     choices = int(7)
     for choice in range(1, choices):
-        # subsets with the newest point: with one other, or two
+        # subsets of the newest point and one or two others
         first = int(choice)
         second = int(0)
         if choice > 3:
@@ -119,13 +119,13 @@ def keep_points(work: wp.array2d(dtype=Any), first: int, second: int, w: int):
 
 @wp.func
 def gjk(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, start_a: int, start_b: int, reach: Any, size: Any,
-    work: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
+    hulls: Hulls, A: Any, B: Any, start_a: int, start_b: int, reach: Any, size: Any, work: wp.array2d(dtype=Any), w: int
+):
     """Return APART, FAR or TOUCHING, the vector from B to A between nearest points, and how many points span it.
 
     FAR: the distance is more than `reach`. `size` is the length that rounding is measured by. Eqs. (3) to (6).
     """
+    r = A.p
     tiny = rounding(r)
     zero = r.dtype(0.0)
     touching = r.dtype(100.0) * tiny * size
@@ -139,7 +139,7 @@ def gjk(
     searching = int(1)
     for turn in range(GJK_LIMIT):
         if searching == 1:
-            p, ia, ib = difference_support(hulls, Ra, ha, Rb, hb, r, -v, ia, ib)
+            p, ia, ib = difference_support(hulls, A, B, -v, ia, ib)
             square = wp.dot(v, v)
             ahead = wp.dot(v, p)
             known = int(0)
@@ -166,7 +166,7 @@ def gjk(
                     status = TOUCHING
                     searching = 0
                 elif count > 0 and nearer >= square:
-                    # rounding: stay with the points before
+                    # no progress but for rounding: keep the points before
                     for k in range(count):
                         move_point(work, k + 1, k, w)
                     searching = 0

@@ -29,7 +29,7 @@ ROUND_DIRECTIONS = wp.constant(4)  # the same around the end of a cylinder
 SCORES = wp.constant(40)  # where the scores of the slots start, behind CANDIDATE_ROWS for each
 DEPTHS = wp.constant(48)
 CIRCLE = wp.constant(6.283185307179586)
-LEAN = wp.constant(0.1)  # how far the normal of two edges may lean out of their cones of normals
+LEAN = wp.constant(0.1)  # how far the normal of two edges may lie outside their normal cones (sine of the angle)
 DEEPER = wp.constant(0.1)  # of its depth: a corner beside the face counts if it is this much deeper than all others,
 NEARER = wp.constant(1.0e-4)  # and by this part of the smaller size
 BORDER = wp.constant(1.0e-3)  # of the smaller size: what is closer to a border than this lies on it
@@ -61,23 +61,23 @@ def loop_edge(hulls: Hulls, face: int, hull: int, k: int):
 
 
 @wp.func
-def inside_by(hulls: Hulls, R: Any, h: Any, p: Any, face: int, n: Any, x: Any):
+def inside_by(hulls: Hulls, X: Any, face: int, n: Any, x: Any):
     """Return how far inside the border of a face a point is, seen along its normal; negative outside."""
     result = n.dtype(1.0e30)
     for k in range(hulls.loop_start[face], hulls.loop_start[face + 1]):
         e, sense = loop_edge(hulls, face, 0, k - hulls.loop_start[face])
-        inwards = wp.cross(n, R * edge_direction(hulls, e, n)) * n.dtype(sense)
-        start = p + placed(hulls, R, h, hulls.loop[k])
+        inwards = wp.cross(n, X.R * edge_direction(hulls, e, n)) * n.dtype(sense)
+        start = X.p + placed(hulls, X, hulls.loop[k])
         result = wp.min(result, wp.dot(inwards, x - start))
     return result
 
 
 @wp.func
-def is_at_corner(hulls: Hulls, R: Any, h: Any, p: Any, face: int, n: Any, x: Any, tolerance: Any):
-    """Tell whether a point is at a corner of a face, seen along a normal."""
+def is_at_corner(hulls: Hulls, X: Any, face: int, n: Any, x: Any, tolerance: Any):
+    """Return whether a point is at a corner of a face, seen along a normal."""
     result = bool(False)
     for k in range(hulls.loop_start[face], hulls.loop_start[face + 1]):
-        between = x - p - placed(hulls, R, h, hulls.loop[k])
+        between = x - X.p - placed(hulls, X, hulls.loop[k])
         between -= wp.dot(n, between) * n
         if wp.dot(between, between) < tolerance * tolerance:
             result = True
@@ -85,12 +85,12 @@ def is_at_corner(hulls: Hulls, R: Any, h: Any, p: Any, face: int, n: Any, x: Any
 
 
 @wp.func
-def facing(hulls: Hulls, R: Any, i: int, n: Any):
-    """Return the face around vertex i that looks most against n, -1: none, and its normal in world axes."""
+def facing(hulls: Hulls, X: Any, i: int, n: Any):
+    """Return the face around vertex i whose normal is closest to -n, -1: none, and the normal in world axes."""
     face = int(-1)
     normal = n - n
     for k in range(hulls.around_start[i], hulls.around_start[i + 1]):
-        m = R * face_normal(hulls, hulls.around[k], n)
+        m = X.R * face_normal(hulls, hulls.around[k], n)
         if face < 0 or wp.dot(m, n) < wp.dot(normal, n):
             face = hulls.around[k]
             normal = m
@@ -98,8 +98,8 @@ def facing(hulls: Hulls, R: Any, i: int, n: Any):
 
 
 @wp.func
-def is_noted(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any), count: int):
-    """Tell whether two features are among the first candidates."""
+def is_candidate(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any), count: int):
+    """Return whether two features are among the first candidates already."""
     result = bool(False)
     for k in range(wp.min(count, MAX_POINTS)):
         same_a = int(candidates[k * CANDIDATE_ROWS, w]) == code_a
@@ -109,13 +109,13 @@ def is_noted(code_a: int, code_b: int, w: int, candidates: wp.array2d(dtype=Any)
 
 
 @wp.func
-def note(
+def add_to_slots(
     code_a: int, code_b: int, towards_a: Any, x: Any, y: Any, depth: Any, directions: int, w: int,
     candidates: wp.array2d(dtype=Any), slots: wp.array2d(dtype=Any), count: int,
 ):  # fmt: skip
-    """Note a candidate at (x, y) of the plane, while there is room, and in the slots it is best for."""
+    """Add a candidate at (x, y) of the plane, while there is room, and to the slots it is best for."""
     noted = int(count)
-    if not is_noted(code_a, code_b, w, candidates, count):
+    if not is_candidate(code_a, code_b, w, candidates, count):
         if count < MAX_POINTS:
             add_candidate(code_a, code_b, towards_a, w, candidates, count)
         for k in range(directions + 1):
@@ -149,7 +149,7 @@ def keep_extremes(
             row = k * CANDIDATE_ROWS
             code_a = int(slots[row, w])
             code_b = int(slots[row + 1, w])
-            if needed and not is_noted(code_a, code_b, w, candidates, kept):
+            if needed and not is_candidate(code_a, code_b, w, candidates, kept):
                 for i in range(CANDIDATE_ROWS):
                     candidates[kept * CANDIDATE_ROWS + i, w] = slots[row + i, w]
                 kept += 1
@@ -158,19 +158,18 @@ def keep_extremes(
 
 @wp.func
 def crossing(
-    hulls: Hulls, RX: Any, hX: Any, pX: Any, edge_x: int, sense_x: int, n: Any, RY: Any, hY: Any, pY: Any, edge_y: int,
-    sense_y: int, n_y: Any, tolerance: Any,
-):  # fmt: skip
+    hulls: Hulls, X: Any, edge_x: int, sense_x: int, n: Any, Y: Any, edge_y: int, sense_y: int, n_y: Any, tolerance: Any
+):
     """Return whether two border edges cross seen along n, where, and how far apart they are, eq. (12)."""
     half = n.dtype(0.5)
-    dX = RX * edge_direction(hulls, edge_x, n)
-    dY = RY * edge_direction(hulls, edge_y, n)
-    cX = pX + RX * wp.cw_mul(hX, edge_middle(hulls, edge_x, n))
-    cY = pY + RY * wp.cw_mul(hY, edge_middle(hulls, edge_y, n))
+    dX = X.R * edge_direction(hulls, edge_x, n)
+    dY = Y.R * edge_direction(hulls, edge_y, n)
+    cX = X.p + X.R * wp.cw_mul(X.h, edge_middle(hulls, edge_x, n))
+    cY = Y.p + Y.R * wp.cw_mul(Y.h, edge_middle(hulls, edge_y, n))
     ends_x = hulls.edge_vertices[edge_x]
     ends_y = hulls.edge_vertices[edge_y]
-    length_x = half * wp.length(placed(hulls, RX, hX, ends_x[1]) - placed(hulls, RX, hX, ends_x[0]))
-    length_y = half * wp.length(placed(hulls, RY, hY, ends_y[1]) - placed(hulls, RY, hY, ends_y[0]))
+    length_x = half * wp.length(placed(hulls, X, ends_x[1]) - placed(hulls, X, ends_x[0]))
+    length_y = half * wp.length(placed(hulls, Y, ends_y[1]) - placed(hulls, Y, ends_y[0]))
     cosine = wp.dot(dX, dY)
     found = bool(False)
     point = cX
@@ -191,30 +190,33 @@ def crossing(
 
 @wp.func
 def add_face_contacts(
-    hulls: Hulls, x_is_a: bool, has_cylinder: bool, RX: Any, hX: Any, pX: Any, face_x: int, RY: Any, hY: Any, pY: Any,
-    hull_y: int, near_y: int, edges_a: int, edges_b: int, floor: Any, reach: Any, size: Any, w: int,
-    candidates: wp.array2d(dtype=Any), slots: wp.array2d(dtype=Any),
+    hulls: Hulls, x_is_a: bool, X: Any, face_x: int, Y: Any, near_y: int, edges: wp.vec2i, range_of_gaps: Any,
+    size: Any, w: int, candidates: wp.array2d(dtype=Any), slots: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Note the corners of the area that a face of X and the facing one of Y share, or all of Y if X is a plane.
+    """Add the corners of the area that a face of X and the facing one of Y share, or all of Y if X is a plane.
 
-    Candidates further apart than `reach`, or deeper than `floor`, are left out. Two edges that were found before come
-    first, if edges_a is a code and not -1. Eqs. (11) and (12).
+    Candidates whose gap is outside of `range_of_gaps` are left out. `edges`: codes of two edges of A and B that were
+    found before and come first; -1: none. Eqs. (11) and (12).
     """
     zero = size - size
-    n = RX * face_normal(hulls, face_x, pX)
-    cX = pX + RX * wp.cw_mul(hX, face_centre(hulls, face_x, pX))
+    floor = range_of_gaps[0]
+    reach = range_of_gaps[1]
+    edges_a = edges[0]
+    hull_y = Y.hull
+    n = X.R * face_normal(hulls, face_x, X.p)
+    cX = X.p + X.R * wp.cw_mul(X.h, face_centre(hulls, face_x, X.p))
     tolerance = size * size.dtype(BORDER)
     across = wp.normalize(
-        wp.cross(n, column(RX, 0) + column(RX, 1) * size.dtype(0.7) + column(RX, 2) * size.dtype(0.3))
+        wp.cross(n, column(X.R, 0) + column(X.R, 1) * size.dtype(0.7) + column(X.R, 2) * size.dtype(0.3))
     )
     up = wp.cross(n, across)
-    corner_y = furthest_vertex(hulls, RY, hY, -n, near_y)
+    corner_y = furthest_vertex(hulls, Y, -n, near_y)
     nx = hulls.loop_start[face_x + 1] - hulls.loop_start[face_x]
     face_y = int(-1)
     n_y = n - n
     ny = hulls.hull_vertex[hull_y + 1] - hulls.hull_vertex[hull_y]
     if nx > 0:
-        face_y, n_y = facing(hulls, RY, corner_y, n)
+        face_y, n_y = facing(hulls, Y, corner_y, n)
     edges_y = hulls.hull_edge[hull_y + 1] - hulls.hull_edge[hull_y]
     if face_y >= 0:
         ny = hulls.loop_start[face_y + 1] - hulls.loop_start[face_y]
@@ -227,7 +229,7 @@ def add_face_contacts(
     if flat or face_y < 0:
         crossings = nx * edges_y
     directions = int(DIRECTIONS)
-    if has_cylinder:
+    if hulls.hull_is_round[X.hull] == 1 or hulls.hull_is_round[hull_y] == 1:
         directions = int(ROUND_DIRECTIONS)
     count = int(0)
     deepest = -reach
@@ -239,30 +241,30 @@ def add_face_contacts(
         apart = zero
         corners = item < ny + corners_x or item == ny + corners_x + crossings
         if item < 0:
-            # the edges that were found before
+            # the edges found before
             found = edges_a >= 0
-            code_x = wp.where(x_is_a, edges_a, edges_b)
-            code_y = wp.where(x_is_a, edges_b, edges_a)
+            code_x = wp.where(x_is_a, edges_a, edges[1])
+            code_y = wp.where(x_is_a, edges[1], edges_a)
         elif corners:
             # a corner of Y over the face of X, or of X over that of Y; at last the deepest, if none as deep was found
             of_x = item >= ny and item < ny + corners_x
-            RF, hF, pF, face, nF, RC, hC, pC = RX, hX, pX, face_x, n, RY, hY, pY
+            F, face, nF, C = X, face_x, n, Y
             i = int(corner_y)
             if item < ny:
                 i = loop_vertex(hulls, face_y, hull_y, item)
             if of_x:
-                RF, hF, pF, face, nF, RC, hC, pC = RY, hY, pY, face_y, n_y, RX, hX, pX
+                F, face, nF, C = Y, face_y, n_y, X
                 i = loop_vertex(hulls, face_x, 0, item - ny)
-            point = pC + placed(hulls, RC, hC, i)
-            apart = wp.dot(nF, point - pF - RF * wp.cw_mul(hF, face_centre(hulls, face, n)))
+            point = C.p + placed(hulls, C, i)
+            apart = wp.dot(nF, point - F.p - F.R * wp.cw_mul(F.h, face_centre(hulls, face, n)))
             code_y = hull_code(VERTEX, i)
             if of_x:
                 code_x = hull_code(VERTEX, i)
                 code_y = hull_code(FACE, face_y)
             if item < ny + corners_x:
-                found = apart < reach and inside_by(hulls, RF, hF, pF, face, nF, point) >= -tolerance
+                found = apart < reach and inside_by(hulls, F, face, nF, point) >= -tolerance
                 if found and of_x:
-                    found = not is_at_corner(hulls, RY, hY, pY, face_y, n, point, tolerance)
+                    found = not is_at_corner(hulls, Y, face_y, n, point, tolerance)
             else:
                 lead = n.dtype(DEEPER) * wp.max(-apart, zero) + n.dtype(NEARER) * size
                 found = count == 0 or (-apart > deepest + lead and nx > 0 and edges_a < 0)
@@ -271,16 +273,14 @@ def add_face_contacts(
             k = item - ny - corners_x
             edge_x, sense_x = loop_edge(hulls, face_x, 0, k // edges_y)
             edge_y, sense_y = loop_edge(hulls, face_y, hull_y, k % edges_y)
-            found, point, apart = crossing(
-                hulls, RX, hX, pX, edge_x, sense_x, n, RY, hY, pY, edge_y, sense_y, n_y, tolerance
-            )  # fmt: skip
+            found, point, apart = crossing(hulls, X, edge_x, sense_x, n, Y, edge_y, sense_y, n_y, tolerance)
             found = found and apart < reach
             code_x = hull_code(EDGE, edge_x)
             code_y = hull_code(EDGE, edge_y)
         if found and (item < 0 or apart > floor):
             if item >= 0:
                 deepest = wp.max(deepest, -apart)
-            count = note(
+            count = add_to_slots(
                 wp.where(x_is_a, code_x, code_y), wp.where(x_is_a, code_y, code_x), wp.where(x_is_a, -n, n),
                 wp.dot(across, point - cX), wp.dot(up, point - cX), -apart, directions, w, candidates, slots,
                 count,

@@ -12,7 +12,7 @@ from pullback.rigid.collide.convex.features_kernels import (
     is_line,
     is_rim,
 )
-from pullback.rigid.collide.convex.manifold_kernels import is_noted
+from pullback.rigid.collide.convex.manifold_kernels import is_candidate
 from pullback.rigid.collide.convex.rim_kernels import across, rim_direction, rim_slope
 from pullback.rigid.collide.convex.support_kernels import edge_middle, face_normal, placed, rounding
 from pullback.rigid.collide.convex.tables import ARC_POINT, RIM, SIDE, Hulls
@@ -29,13 +29,14 @@ STANDING = wp.constant(0.02)  # sine of the tilt below which a cylinder stands o
 
 
 @wp.func
-def nearest_to_point(hulls: Hulls, hull: int, h: Any, y: Any):
+def nearest_to_point(hulls: Hulls, X: Any, y: Any):
     """Return the feature of a cylinder nearest to a point y of its frame, outside or inside."""
+    h = X.h
     zero = h.dtype(0.0)
     beyond_side = wp.sqrt(y[0] * y[0] + y[1] * y[1]) - h[0]
     beyond_end = wp.abs(y[2]) - h[2]
     end = int(0)
-    for f in range(hulls.hull_face[hull], hulls.hull_face[hull + 1]):
+    for f in range(hulls.hull_face[X.hull], hulls.hull_face[X.hull + 1]):
         if face_normal(hulls, f, y)[2] * wp.sign(y[2]) > h.dtype(0.5):
             end = f
     code = hull_code(FACE, end)
@@ -62,7 +63,7 @@ def rounded(hulls: Hulls, code: int):
 
 
 @wp.func
-def against_line(hulls: Hulls, R: Any, h: Any, p: Any, code: int, pc: Any, pd: Any, outwards: Any):
+def against_line(hulls: Hulls, X: Any, code: int, pc: Any, pd: Any, outwards: Any):
     """Return the arc that a vertex or an edge of the prism lies on, or itself, if the arc's nearest point is far.
 
     A line that grazes a rim has no nearest point on it that moves with it. Where rim and line are parallel the rim is a
@@ -71,13 +72,14 @@ def against_line(hulls: Hulls, R: Any, h: Any, p: Any, code: int, pc: Any, pd: A
     arc = hulls.vertex_arc[wp.where(hull_kind(code) == VERTEX, hull_index(code), 0)]
     if hull_kind(code) == EDGE:
         arc = hulls.edge_round[hull_index(code)]
+    h = X.h
     s, d = hull_feature(hulls, arc, h)
-    c = p + R * wp.cw_mul(s, h)
+    c = X.p + X.R * wp.cw_mul(s, h)
     middle = edge_middle(hulls, hull_index(arc), h)
-    start = R * wp.normalize(wp.vector(middle[0], middle[1], middle[0] - middle[0]))
-    u = rim_direction(EDGE, c, R * d, h[0], start, pc, pd)
-    slope, growth = rim_slope(c, R * d, h[0], u, pc, pd)
-    t = wp.cross(R * d, u)
+    start = X.R * wp.normalize(wp.vector(middle[0], middle[1], middle[0] - middle[0]))
+    u = rim_direction(EDGE, c, X.R * d, h[0], start, pc, pd)
+    slope, growth = rim_slope(c, X.R * d, h[0], u, pc, pd)
+    t = wp.cross(X.R * d, u)
     y = across(c + h[0] * u - pc, pd)
     found = wp.abs(slope) < h.dtype(100.0) * rounding(h) * growth and wp.dot(u, start) > h.dtype(NEAR)
     result = int(code)
@@ -90,10 +92,11 @@ def against_line(hulls: Hulls, R: Any, h: Any, p: Any, code: int, pc: Any, pd: A
 
 
 @wp.func
-def against_vertex(hulls: Hulls, R: Any, h: Any, p: Any, plain: int, x: Any):
+def against_vertex(hulls: Hulls, X: Any, plain: int, x: Any):
     """Return the side of a cylinder for a vertex x outside its axis, else the face of the prism."""
+    h = X.h
     s, n = hull_feature(hulls, plain, h)
-    y = (x - p) * R
+    y = (x - X.p) * X.R
     result = int(plain)
     if hull_kind(plain) == EDGE or wp.dot(n, y) > h.dtype(SHALLOW) * h[0]:
         result = hull_code(SIDE, 0)
@@ -101,9 +104,10 @@ def against_vertex(hulls: Hulls, R: Any, h: Any, p: Any, plain: int, x: Any):
 
 
 @wp.func
-def against_point(hulls: Hulls, R: Any, h: Any, p: Any, code: int, x: Any):
+def against_point(hulls: Hulls, X: Any, code: int, x: Any):
     """Return the rim, or the end or the side of the cylinder beside it, whichever is nearest to a point x."""
-    y = (x - p) * R
+    h = X.h
+    y = (x - X.p) * X.R
     centre, outwards = hull_feature(hulls, code, h)
     result = int(code)
     if wp.dot(outwards, y) < h[2]:
@@ -114,70 +118,66 @@ def against_point(hulls: Hulls, R: Any, h: Any, p: Any, code: int, x: Any):
 
 
 @wp.func
-def is_lowest(hulls: Hulls, R: Any, plain: int, face: int, n: Any, h: Any):
-    """Tell whether a tilted rim meets a face near a vertex of the prism, or the face has no border to be beyond of."""
+def is_lowest(hulls: Hulls, X: Any, plain: int, face: int, n: Any):
+    """Return whether a tilted rim meets a face near a vertex of the prism, or the face is unbounded."""
+    h = X.h
     s, _ = hull_feature(hulls, plain, h)
-    lean = across(n, column(R, 2))
+    lean = across(n, column(X.R, 2))
     tilt = wp.length(lean)
-    down = -wp.dot(lean, R * wp.vector(s[0], s[1], s[0] - s[0]))
+    down = -wp.dot(lean, X.R * wp.vector(s[0], s[1], s[0] - s[0]))
     endless = hulls.loop_start[face + 1] == hulls.loop_start[face]
     return tilt > h.dtype(STANDING) and (endless or down > h.dtype(LOWEST) * tilt)
 
 
 @wp.func
-def settle_rim(
-    hulls: Hulls, R: Any, h: Any, p: Any, rim: int, plain: int, partner: int, centre: Any, direction: Any, outwards: Any
-):  # fmt: skip
+def settle_rim(hulls: Hulls, X: Any, rim: int, plain: int, partner: int, centre: Any, direction: Any, outwards: Any):
     """Return the feature of a cylinder that touches a partner where its prism said that it is a rim."""
     kind = hull_kind(partner)
     result = int(rim)
     if is_line(kind):
-        result = against_line(hulls, R, h, p, plain, centre, direction, outwards)
+        result = against_line(hulls, X, plain, centre, direction, outwards)
     elif kind == VERTEX:
-        result = against_point(hulls, R, h, p, rim, centre)
-    elif not is_lowest(hulls, R, plain, hull_index(partner), direction, h):
+        result = against_point(hulls, X, rim, centre)
+    elif not is_lowest(hulls, X, plain, hull_index(partner), direction):
         result = plain
     return result
 
 
 @wp.func
-def round_candidates(
-    hulls: Hulls, Ra: Any, ha: Any, pa: Any, Rb: Any, hb: Any, pb: Any, w: int, candidates: wp.array2d(dtype=Any),
-    count: int,
-):  # fmt: skip
+def round_candidates(hulls: Hulls, A: Any, B: Any, w: int, candidates: wp.array2d(dtype=Any), count: int):
     """Replace features of prisms by those of cylinders, and keep each pair of them once; return how many are left."""
     kept = int(0)
     for k in range(count):
         row = k * CANDIDATE_ROWS
         plain_a = int(candidates[row, w])
         plain_b = int(candidates[row + 1, w])
-        # other hulls stand for themselves
+        # features of other hulls stay
         code_a = rounded(hulls, plain_a)
         code_b = rounded(hulls, plain_b)
-        # of two rims that of b is left to its prism
+        # of two rims, that of b is replaced by its prism
         a_is_rim = is_rim(hull_kind(code_a))
         if a_is_rim and is_rim(hull_kind(code_b)):
             code_b = plain_b
         if a_is_rim or is_rim(hull_kind(code_b)):
-            R, h, p, rim, plain, partner, Rp, hp, pp = Rb, hb, pb, code_b, plain_b, code_a, Ra, ha, pa
+            X, rim, plain, partner, Y = B, code_b, plain_b, code_a, A
             if a_is_rim:
-                R, h, p, rim, plain, partner, Rp, hp, pp = Ra, ha, pa, code_a, plain_a, code_b, Rb, hb, pb
-            s, d = hull_feature(hulls, partner, hp)
+                X, rim, plain, partner, Y = A, code_a, plain_a, code_b, B
+            s, d = hull_feature(hulls, partner, Y.h)
             outwards = load3(candidates, row + 2, w)
             if not a_is_rim:
                 outwards = -outwards
-            centre = pp + Rp * wp.cw_mul(s, hp)
-            settled = settle_rim(hulls, R, h, p, rim, plain, partner, centre, Rp * d, outwards)
+            centre = Y.p + Y.R * wp.cw_mul(s, Y.h)
+            settled = settle_rim(hulls, X, rim, plain, partner, centre, Y.R * d, outwards)
             if a_is_rim:
                 code_a = settled
             else:
                 code_b = settled
-        # a vertex beyond the axis would be met from the wrong side
+        # a vertex beyond the axis would be pushed out on the wrong side
         if hull_kind(code_a) == SIDE and hull_kind(code_b) == VERTEX:
-            code_a = against_vertex(hulls, Ra, ha, pa, plain_a, pb + placed(hulls, Rb, hb, hull_index(code_b)))
+            code_a = against_vertex(hulls, A, plain_a, B.p + placed(hulls, B, hull_index(code_b)))
         elif hull_kind(code_b) == SIDE and hull_kind(code_a) == VERTEX:
-            code_b = against_vertex(hulls, Rb, hb, pb, plain_b, pa + placed(hulls, Ra, ha, hull_index(code_a)))
-        if not is_noted(code_a, code_b, w, candidates, kept):
+            code_b = against_vertex(hulls, B, plain_b, A.p + placed(hulls, A, hull_index(code_a)))
+        if not is_candidate(code_a, code_b, w, candidates, kept):
             candidates[kept * CANDIDATE_ROWS, w] = candidates.dtype(code_a)
             candidates[kept * CANDIDATE_ROWS + 1, w] = candidates.dtype(code_b)
             store(candidates, kept * CANDIDATE_ROWS + 2, w, load3(candidates, row + 2, w))

@@ -1,7 +1,7 @@
-"""Reading the tables of hulls, and the points of a hull furthest along a direction (docs/derivations/convex.md).
+"""Placed hulls: reading their tables, and the vertices furthest along a direction (docs/derivations/convex.md).
 
-Two hulls A and B are placed by rotations Ra, Rb and scales ha, hb; A's origin stands at r, B's at 0, so that numbers
-stay small wherever in the world the shapes are.
+Of two hulls A and B, A's origin stands at r = p_A - p_B and B's at 0, in world axes, so that numbers stay small
+wherever the shapes are.
 """
 
 from typing import Any
@@ -9,6 +9,48 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide.convex.tables import Hulls
+
+
+@wp.struct
+class PlacedHull32:
+    """A hull of the tables, scaled by h, turned by R and moved by p; float32."""
+
+    hull: int
+    R: wp.mat33f
+    h: wp.vec3f
+    p: wp.vec3f
+
+
+@wp.struct
+class PlacedHull64:
+    """A hull of the tables, scaled by h, turned by R and moved by p; float64."""
+
+    hull: int
+    R: wp.mat33d
+    h: wp.vec3d
+    p: wp.vec3d
+
+
+@wp.func
+def place_hull(hull: int, R: wp.mat33f, h: wp.vec3f, p: wp.vec3f):
+    """Return a placed hull of the type of its numbers."""
+    X = PlacedHull32()
+    X.hull = hull
+    X.R = R
+    X.h = h
+    X.p = p
+    return X
+
+
+@wp.func
+def place_hull(hull: int, R: wp.mat33d, h: wp.vec3d, p: wp.vec3d):  # noqa: F811
+    """Return a placed hull of the type of its numbers."""
+    X = PlacedHull64()
+    X.hull = hull
+    X.R = R
+    X.h = h
+    X.p = p
+    return X
 
 
 @wp.func
@@ -79,9 +121,9 @@ def rounding(like: wp.vec3d):  # noqa: F811
 
 
 @wp.func
-def furthest_vertex(hulls: Hulls, R: Any, h: Any, d: Any, start: int):
+def furthest_vertex(hulls: Hulls, X: Any, d: Any, start: int):
     """Return the vertex of a hull furthest along d, climbing from neighbour to neighbour, eq. (1)."""
-    slope = wp.cw_mul(h, d * R)
+    slope = wp.cw_mul(X.h, d * X.R)
     best = int(start)
     height = wp.dot(slope, corner(hulls, start, d))
     climbing = int(1)
@@ -99,24 +141,22 @@ def furthest_vertex(hulls: Hulls, R: Any, h: Any, d: Any, start: int):
 
 
 @wp.func
-def placed(hulls: Hulls, R: Any, h: Any, i: int):
-    """Return vertex i as seen from the origin of its hull, in world axes."""
-    return R * wp.cw_mul(h, corner(hulls, i, h))
+def placed(hulls: Hulls, X: Any, i: int):
+    """Return vertex i relative to the origin of its hull, in world axes."""
+    return X.R * wp.cw_mul(X.h, corner(hulls, i, X.h))
 
 
 @wp.func
-def difference_support(
-    hulls: Hulls, Ra: Any, ha: Any, Rb: Any, hb: Any, r: Any, d: Any, start_a: int, start_b: int
-):  # fmt: skip
+def difference_support(hulls: Hulls, A: Any, B: Any, d: Any, start_a: int, start_b: int):
     """Return the point of A - B furthest along d, and the vertices of A and B it is made of, eq. (2)."""
     ia = int(start_a)
     ib = int(start_b)
     two = int(2)
     for side in range(two):
-        R, h, ahead, i = Ra, ha, d, ia
+        X, ahead, i = A, d, ia
         if side == 1:
-            R, h, ahead, i = Rb, hb, -d, ib
-        i = furthest_vertex(hulls, R, h, ahead, i)
+            X, ahead, i = B, -d, ib
+        i = furthest_vertex(hulls, X, ahead, i)
         ia = wp.where(side == 0, i, ia)
         ib = wp.where(side == 1, i, ib)
-    return r + placed(hulls, Ra, ha, ia) - placed(hulls, Rb, hb, ib), ia, ib
+    return A.p + placed(hulls, A, ia) - placed(hulls, B, ib), ia, ib

@@ -16,7 +16,7 @@ import warp as wp
 from pullback.rigid.collide.convex.hulls import Hull
 
 VERTEX, EDGE, FACE = 0, 1, 2  # as in features_kernels, which cannot be imported here: scenes hold these tables
-# what a feature is, in its code: code = HULL_CODES + 2 (FEATURE_KINDS index + kind) + 1 if it is an edge turned round
+# what a feature is, in its code: code = HULL_CODES + 2 (FEATURE_KINDS index + kind) + 1 if it is a reversed edge
 HULL_CODES = wp.constant(243)  # the codes below belong to features of boxes of points (features_kernels)
 FEATURE_KINDS = wp.constant(7)
 RIM = wp.constant(3)  # the circle around a cylinder's end; its index is that of the end's face
