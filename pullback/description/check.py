@@ -14,10 +14,11 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, unknown_name
+from pullback.description.joints import JOINT_KINDS
 from pullback.description.tree import Joint, Link, Loop, Tree
 
-AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
-MIMIC_JOINTS = ("revolute", "continuous", "prismatic")
+MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
+AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
 
 # how far principal moments may break the triangle inequality, relative to the largest: what rounding in a file does
 INERTIA_TOLERANCE = 1e-6
