@@ -13,13 +13,13 @@ import warp as wp
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
+from pullback.description.joints import KIND_NUMBER
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import BOX, CAPSULE, CYLINDER, FIELD, MESH, PLANE, SPHERE, Scene
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
 from pullback.rigid.world.world import World
-from pullback.robot.operators import KIND
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
 
@@ -134,7 +134,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         nv=forest.nv,
         nu=len(forest.actuator_dof),
         parent=_integers(parents),
-        kind=_integers([int(KIND[kind]) for kind in forest.kind]),
+        kind=_integers([KIND_NUMBER[kind] for kind in forest.kind]),
         q_start=_integers(forest.q_start),
         v_start=_integers(forest.v_start),
         is_leaf=_integers([int(i not in parents) for i in range(len(parents))]),
