@@ -29,6 +29,12 @@ class Body:
     v_start: int
     R_LB: np.ndarray
 
+    @property
+    def constant(self) -> float:
+        """The number of its own that a joint of this kind has, 0 if it has none."""
+        name = KINDS[self.kind].constant
+        return float(getattr(self.joint, name)) if name else 0.0
+
 
 @dataclass
 class Coupling:

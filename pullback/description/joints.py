@@ -19,6 +19,8 @@ class JointKind(NamedTuple):
     nv: int
     reach: float = 1.0
     """How far a coordinate without limits is drawn from zero [rad or m]."""
+    constant: str = ""
+    """The field of a `Joint` that kernels read as `topology.constant`, a number of the joint's own."""
 
     @property
     def turns(self) -> bool:

@@ -96,6 +96,7 @@ def make_topology(model: Model, links: tuple[int, ...], device: str) -> Any:
     topology.nv = model.nv_all
     topology.parent = integers(parents)
     topology.kind = integers([KIND_NUMBER[b.kind] for b in model.bodies])
+    topology.constant = wp.array([b.constant for b in model.bodies], dtype=wp.float64, device=device)
     topology.q_start = integers([b.q_start for b in model.bodies])
     topology.v_start = integers([b.v_start for b in model.bodies])
     topology.is_leaf = integers([int(i not in parents) for i in range(len(parents))])

@@ -26,6 +26,7 @@ class Topology:
     nv: int
     parent: wp.array(dtype=wp.int32)  # -1: the world
     kind: wp.array(dtype=wp.int32)  # the row of JOINT_KINDS; only `joint_kernels.py` reads it
+    constant: wp.array(dtype=wp.float64)  # of the joint, see `JointKind.constant`
     q_start: wp.array(dtype=wp.int32)
     v_start: wp.array(dtype=wp.int32)
     is_leaf: wp.array(dtype=wp.int32)  # 1: no body hangs on it
