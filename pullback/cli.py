@@ -22,6 +22,7 @@ from rich.tree import Tree as Drawing
 
 import pullback
 from pullback.core.errors import PullbackError
+from pullback.description.check import MIMIC_JOINTS
 from pullback.description.compile import COORDINATES, WORLD, Model, compile_tree
 from pullback.description.load import read, shipped_robots
 from pullback.description.tree import Joint, Link, Shape
@@ -157,7 +158,7 @@ def _shape_text(shape: Shape) -> str:
 
 def _joint_text(joint: Joint) -> str:
     text = joint.type
-    if joint.type in ("revolute", "continuous", "prismatic"):
+    if joint.type in MIMIC_JOINTS:
         axis = [round(number, 3) + 0.0 for number in joint.axis.tolist()]
         text += f" {AXES.get(tuple(axis)) or ' '.join(f'{number:g}' for number in axis)}"
     if joint.mimic is not None:

@@ -14,10 +14,11 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, unknown_name
+from pullback.description.joints import JOINT_KINDS, KIND_OF_TYPE, KINDS
 from pullback.description.tree import Joint, Link, Loop, Tree
 
-AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
-MIMIC_JOINTS = ("revolute", "continuous", "prismatic")
+MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
+AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
 
 # how far principal moments may break the triangle inequality, relative to the largest: what rounding in a file does
 INERTIA_TOLERANCE = 1e-6
@@ -163,6 +164,9 @@ def _check_joint(joint: Joint, tree: Tree) -> None:
         value = getattr(joint, quantity)
         if not (np.isfinite(value) and value >= 0.0):
             raise DescriptionError(f"{where}: {quantity} is {value:g}; give a finite number, zero or more")
+    constant = KINDS[KIND_OF_TYPE[joint.type]].constant if joint.type in KIND_OF_TYPE else ""
+    if constant and not np.isfinite(getattr(joint, constant)):
+        raise DescriptionError(f"{where}: {constant} is {getattr(joint, constant):g}; give a finite number")
     if joint.mimic is not None and joint.type not in MIMIC_JOINTS:
         raise DescriptionError(
             f"{where}: a {joint.type} joint cannot mimic another; only {', '.join(MIMIC_JOINTS)} joints can"

@@ -7,19 +7,13 @@ joint's child link frame turned so that a revolute or prismatic joint acts about
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
 from pullback.core.errors import DescriptionError
 from pullback.description.check import resolve_mimics
+from pullback.description.joints import COORDINATES, KIND_OF_TYPE, KINDS
 from pullback.description.tree import Joint, Limits, Link, Pose, Tree
-
-Kind = Literal["revolute", "prismatic", "ball", "free"]
-
-KIND = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "ball": "ball", "floating": "free"}
-COORDINATES: dict[str, tuple[int, int]] = {"revolute": (1, 1), "prismatic": (1, 1), "ball": (4, 3), "free": (7, 6)}
-"""nq and nv of each kind of body."""
 
 WORLD = -1
 
@@ -29,11 +23,17 @@ class Body:
     """A rigid body that moves: its joint, its parent body (WORLD or an earlier one) and where its coordinates start."""
 
     joint: Joint
-    kind: Kind
+    kind: str
     parent: int
     q_start: int
     v_start: int
     R_LB: np.ndarray
+
+    @property
+    def constant(self) -> float:
+        """The number of its own that a joint of this kind has, 0 if it has none."""
+        name = KINDS[self.kind].constant
+        return float(getattr(self.joint, name)) if name else 0.0
 
 
 @dataclass
@@ -103,8 +103,8 @@ def compile_tree(tree: Tree, base: str | None = None) -> Model:
         if joint is None or joint.type == "fixed":
             link_body.append(inboard)
             continue
-        kind: Kind = KIND[joint.type]  # type: ignore[assignment]
-        if kind == "free" and inboard != WORLD and joint.armature:
+        kind = KIND_OF_TYPE[joint.type]
+        if KINDS[kind].travels and inboard != WORLD and joint.armature:
             raise DescriptionError(
                 f"joint {joint.name!r} in {tree.source}: a floating joint on a moving link cannot have armature; "
                 f"leave it out"
@@ -153,7 +153,7 @@ def massless_joints(model: Model) -> list[str]:
     return [b.joint.name for b, carried in zip(model.bodies, carries) if not carried]
 
 
-def nv_of(kind: Kind) -> int:
+def nv_of(kind: str) -> int:
     """Return the degrees of freedom of a kind of body."""
     return COORDINATES[kind][1]
 
@@ -249,7 +249,7 @@ def couple_mimics(bodies: list[Body], nq: int, nv: int) -> Coupling | None:
         source = by_name[mimic.joint]
         if nv_of(body.kind) != 1 or nv_of(source.kind) != 1:
             raise DescriptionError(
-                f"joint {body.joint.name!r}: only revolute and prismatic joints can mimic each other"
+                f"joint {body.joint.name!r}: only joints with one degree of freedom can mimic each other"
             )
         position[body.q_start] = mimic.multiplier * position[source.q_start]
         offset[body.q_start] = mimic.offset

@@ -11,29 +11,12 @@ import warp as wp
 from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.rollout_kernels import copy_state, keep_state
-from pullback.rigid.step.integrate_kernels import integrate, quaternion_product
+from pullback.rigid.step.integrate_kernels import integrate
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
-from pullback.robot.topology import BALL, PRISMATIC
-from pullback.spatial.arrays import load3, load4, rows_from, store
-from pullback.spatial.vectors import rotation_from_quaternion
-
-
-@wp.func
-def turn_between(before: Any, after: Any):
-    """Return the rotation vector, at most pi long, that turns one quaternion into the other, in the first's axes."""
-    back = wp.vector(-before[0], -before[1], -before[2], before[3])
-    turn = quaternion_product(back, after) / (wp.length(before) * wp.length(after))
-    if turn[3] < turn.dtype(0.0):
-        turn = -turn
-    xyz = wp.vector(turn[0], turn[1], turn[2])
-    square = wp.dot(xyz, xyz)
-    factor = turn.dtype(1.0) + square * (turn.dtype(1.0 / 6.0) + square * turn.dtype(3.0 / 40.0))
-    if square > turn.dtype(1.0e-5):
-        sine = wp.sqrt(square)
-        factor = wp.atan2(sine, turn[3]) / sine
-    return turn.dtype(2.0) * factor * xyz
+from pullback.robot.joint_kernels import joint_difference
+from pullback.spatial.arrays import rows_from
 
 
 @wp.func
@@ -44,18 +27,7 @@ def write_difference(
     """Write the change of state that leads from one to another."""
     topology = scene.topology
     for i in range(topology.nbody):
-        kind = topology.kind[i]
-        qi = topology.q_start[i]
-        vi = topology.v_start[i]
-        if kind <= PRISMATIC:
-            dx[vi, w] = q[qi, w] - from_q[qi, w]
-        elif kind == BALL:
-            store(dx, vi, w, turn_between(load4(from_q, qi, w), load4(q, qi, w)))
-        else:
-            before = load4(from_q, qi + 3, w)
-            store(dx, vi, w, turn_between(before, load4(q, qi + 3, w)))
-            way = load3(q, qi, w) - load3(from_q, qi, w)
-            store(dx, vi + 3, w, way * rotation_from_quaternion(before))
+        joint_difference(topology, i, from_q, q, w, dx)
     for v in range(topology.nv):
         dx[topology.nv + v, w] = qd[v, w] - from_qd[v, w]
 

@@ -13,10 +13,10 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.core.program import Program
+from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.feedback import feedback_rollout
-from pullback.rigid.manifold import Manifold
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
@@ -24,6 +24,7 @@ from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
 from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.world.world import World
+from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
@@ -306,7 +307,7 @@ class Sim:
     def manifold(self) -> Manifold:
         """What the coordinates are, and how changes move them."""
         if self._manifold is None:
-            self._manifold = Manifold(self.arrays, self.device)
+            self._manifold = Manifold([JOINT_KINDS[number] for number in self.arrays.kind], self.device)
         return self._manifold
 
     def difference(self, a: State | Trajectory, b: State | Trajectory) -> Tensor:

@@ -15,11 +15,9 @@ from typing import Any, Literal
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.description.compile import COORDINATES
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rollout.checkpoint import Schedule
-from pullback.spatial.rotations_torch import conjugate, quaternion_from_vector, quaternion_product, rotate
 
 Tensor = torch.Tensor
 Order = Literal["first", "zeroth", "mixed"]
@@ -114,10 +112,10 @@ class Smoothing:
         origin = state.q[0].detach()
 
         def losses(step: Tensor, qd: Tensor, u: Tensor) -> Tensor:
-            start = State(displace(sim, origin, step), qd, impulses)
+            start = State(sim.manifold.retract(origin, step), qd, impulses)
             return loss(sim.rollout(start, steps or u.transpose(0, 1), checkpoint=checkpoint))
 
-        here = displacement(sim, origin, state.q[0])
+        here = sim.manifold.difference(origin, state.q[0])
         return self(losses, (here, q_noise), (state.qd[0], qd_noise), (driven, controls_noise))
 
     def _draw(self, x: Tensor, deviation: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -190,45 +188,3 @@ def first_order_share(first: Tensor, zeroth: Tensor) -> float:
     distance = gap.mean(0).square().sum()
     below = float(torch.where(distance > DOUBT**2 * variance, distance, variance))
     return min(1.0, max(0.0, float(excess) / below)) if below > 0.0 else 1.0
-
-
-# -- moving on the manifold ------------------------------------------------------------------------------------------
-
-
-def displace(sim: Sim, q: Tensor, step: Tensor) -> Tensor:
-    """Return coordinates (*, nq) that are displaced from q (nq,) by step (*, nv), in the order of velocities."""
-    pieces, at, dof = [], 0, 0
-    for nq, nv in _joints(sim):
-        here, move = q[at : at + nq], step[..., dof : dof + nv]
-        at, dof = at + nq, dof + nv
-        if nq == 1:
-            pieces.append(here + move)
-            continue
-        quat = (here[-4:] / torch.linalg.vector_norm(here[-4:])).expand(*move.shape[:-1], 4)
-        if nq == 7:
-            pieces.append(here[:3] + rotate(quat, move[..., 3:]))
-        pieces.append(quaternion_product(quat, quaternion_from_vector(move[..., :3])))
-    return torch.cat([step[..., :0], *pieces], -1)
-
-
-def displacement(sim: Sim, origin: Tensor, q: Tensor) -> Tensor:
-    """Return the displacement (nv,) from `origin` to q nearby, both (nq,); its derivative is right at the origin."""
-    pieces, at = [], 0
-    for nq, _ in _joints(sim):
-        here, there = origin[at : at + nq], q[at : at + nq]
-        at += nq
-        if nq == 1:
-            pieces.append(there - here)
-            continue
-        length = torch.linalg.vector_norm(here[-4:])
-        back = conjugate(here[-4:] / length)
-        pieces.append(2.0 * quaternion_product(back, there[-4:])[:3] / length)
-        if nq == 7:
-            pieces.append(rotate(back, there[:3] - here[:3]))
-    return torch.cat([q[:0], *pieces])
-
-
-def _joints(sim: Sim) -> list[tuple[int, int]]:
-    """Return how many coordinates and velocities each joint has, in order."""
-    robots = sim.world.robots.values()
-    return [COORDINATES[body.kind] for robot in robots for body in robot.model.independent_bodies()]

@@ -17,14 +17,22 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.robot.joint_kernels import cross_joint_motion, joint_dofs, joint_motion, joint_pose
+from pullback.robot.joint_kernels import (
+    joint_bias,
+    joint_component,
+    joint_inertia_column,
+    joint_is_hinge,
+    joint_motion,
+    joint_nv,
+    joint_pose,
+)
 from pullback.robot.rnea_kernels import (
     body_inertia_times,
     inverse_dynamics_vjp,
     joint_friction,
     world_acceleration,
 )
-from pullback.robot.topology import ARMATURE, BALL, DOF_ROWS, INERTIA_ROWS, PRISMATIC, REVOLUTE, Topology
+from pullback.robot.topology import ARMATURE, DOF_ROWS, INERTIA_ROWS, Topology
 from pullback.spatial.arrays import (
     accumulate,
     accumulate33,
@@ -77,24 +85,6 @@ def rigid_translational(inertias: wp.array2d(dtype=Any), i: int, w: int):
     m = inertias[i * INERTIA_ROWS, w]
     zero = m - m
     return wp.vector(m, zero, zero, m, zero, m)
-
-
-@wp.func
-def joint_column(kind: int, J: Any, H: Any, T: Any):
-    """Return U = IA S of a one-dof joint: the last column of the rotational or of the translational half."""
-    U = wp.vector(H[0, 2], H[1, 2], H[2, 2], T[2], T[4], T[5])
-    if kind == REVOLUTE:
-        U = wp.vector(J[2], J[4], J[5], H[2, 0], H[2, 1], H[2, 2])
-    return U
-
-
-@wp.func
-def joint_component(kind: int, x: Any):
-    """Return S^T x of a one-dof joint."""
-    component = x[5]
-    if kind == REVOLUTE:
-        component = x[2]
-    return component
 
 
 @wp.func
@@ -159,7 +149,7 @@ def hand_to_parent(
 
     Unless the robot moves, c is zero and left out.
     """
-    kind = topology.kind[i]
+    nv = joint_nv(topology, i)
     vi = topology.v_start[i]
     row = i * ROWS
     J = load6(inertias, i * INERTIA_ROWS + 4, w)
@@ -172,11 +162,11 @@ def hand_to_parent(
     R = load33(scratch, row + POSE, w)
     handed = load6(scratch, row + BIAS, w)
     is_planar = bool(False)
-    if kind <= PRISMATIC:
-        U = joint_column(kind, J, H, T)
+    if nv == 1:
+        U = joint_inertia_column(topology, i, J, H, T)
         armature = dofs[DOF_ROWS * vi + ARMATURE, w]
-        inverse_D = U.dtype(1.0) / (joint_component(kind, U) + armature)
-        u = force[vi, w] - joint_component(kind, handed)
+        inverse_D = U.dtype(1.0) / (joint_component(topology, i, 0, U) + armature)
+        u = force[vi, w] - joint_component(topology, i, 0, handed)
         scratch[row + BIAS, w] = u
         scratch[row + INVERSE_D, w] = inverse_D
         store(scratch, row + COLUMN, w, U)
@@ -184,7 +174,7 @@ def hand_to_parent(
         f = linear(U)
         handed = handed + (u * inverse_D) * U
         T = T - symmetric_outer(f, inverse_D * f)
-        is_planar = kind == REVOLUTE and armature == U.dtype(0.0)
+        is_planar = joint_is_hinge(topology, i) and armature == U.dtype(0.0)
         if is_planar:
             # no inertia is left about the joint's axis: two rows of J and H suffice
             x = inverse_D * n[0]
@@ -213,7 +203,7 @@ def hand_to_parent(
         store(scratch, row + ROTATIONAL, w, J)
         store33(scratch, row + COUPLING, w, H)
         store(scratch, row + TRANSLATIONAL, w, T)
-        if kind == BALL:
+        if nv == 3:
             u3 = load3(force, vi, w) - angular(handed)
             store(scratch, row + BIAS, w, u3)
             response = ball_response(J, dofs, vi, w)
@@ -254,10 +244,10 @@ def respond(
     out: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the acceleration of body i's joint for u and the acceleration `a` it is carried with: eq. (3)."""
-    kind = topology.kind[i]
+    nv = joint_nv(topology, i)
     vi = topology.v_start[i]
     row = i * ROWS
-    if kind <= PRISMATIC:
+    if nv == 1:
         U = load6(scratch, row + COLUMN, w)
         out[vi, w] = (scratch[row + BIAS, w] - wp.dot(U, a)) * scratch[row + INVERSE_D, w]
     else:
@@ -265,7 +255,7 @@ def respond(
         H = load33(scratch, row + COUPLING, w)
         T = load6(scratch, row + TRANSLATIONAL, w)
         Ia = articulated_times(J, H, T, a)
-        if kind == BALL:
+        if nv == 3:
             u3 = load3(scratch, row + BIAS, w) - angular(Ia)
             store(out, vi, w, ball_response(J, dofs, vi, w) * u3)
         else:
@@ -294,15 +284,14 @@ def forward_dynamics(
     zero = q.dtype(0.0)
     # velocities and bias forces, root to leaves
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
         vi = topology.v_start[i]
         row = i * ROWS
-        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         V = wp.vector(zero, zero, zero, zero, zero, zero)
         if parent >= 0:
             V = motion_to_child(R, p, load6(scratch, parent * ROWS + VELOCITY, w))
-        V = V + joint_motion(kind, qd, vi, w)
+        V = V + joint_motion(topology, i, qd, w)
         F = cross_force(V, body_inertia_times(inertias, i, w, V))
         if external:
             F = F - load6(external, 6 * i, w)
@@ -311,27 +300,25 @@ def forward_dynamics(
         store(scratch, row + VELOCITY, w, V)
         store(scratch, row + BIAS, w, F)
         # qdd holds the force that acts on the joint until it is known
-        for k in range(joint_dofs(kind)):
+        for k in range(joint_nv(topology, i)):
             qdd[vi + k, w] = tau[vi + k, w] - joint_friction(dofs, vi + k, qd[vi + k, w], w)
     # articulated inertias, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
         V = load6(scratch, i * ROWS + VELOCITY, w)
-        c = cross_joint_motion(topology.kind[i], V, qd, topology.v_start[i], w)
+        c = joint_bias(topology, i, V, qd, w)
         hand_to_parent(topology, i, True, c, qdd, inertias, dofs, w, scratch)
     # accelerations, root to leaves
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
-        vi = topology.v_start[i]
         row = i * ROWS
-        c = cross_joint_motion(kind, load6(scratch, row + VELOCITY, w), qd, vi, w)
+        c = joint_bias(topology, i, load6(scratch, row + VELOCITY, w), qd, w)
         A = world_acceleration(gravity, w)
         if parent >= 0:
             A = load6(scratch, parent * ROWS + VELOCITY, w)
         a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A) + c
         respond(topology, i, a, dofs, w, scratch, qdd)
-        store(scratch, row + VELOCITY, w, a + joint_motion(kind, qdd, vi, w))
+        store(scratch, row + VELOCITY, w, a + joint_motion(topology, i, qdd, w))
 
 
 @wp.func
@@ -354,7 +341,7 @@ def solve_mass_matrix(
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
     for i in range(topology.nbody):
         row = i * ROWS
-        R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + BIAS, w, nothing)
@@ -369,7 +356,7 @@ def solve_mass_matrix(
             A = load6(scratch, parent * ROWS + VELOCITY, w)
             a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A)
         respond(topology, i, a, dofs, w, scratch, x)
-        store(scratch, row + VELOCITY, w, a + joint_motion(topology.kind[i], x, topology.v_start[i], w))
+        store(scratch, row + VELOCITY, w, a + joint_motion(topology, i, x, w))
 
 
 @made_once

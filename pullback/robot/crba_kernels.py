@@ -13,14 +13,16 @@ import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
+    joint_axis,
+    joint_component,
     joint_coordinates_vjp,
-    joint_dofs,
     joint_motion,
+    joint_nv,
     joint_pose,
     placement_vjp,
 )
 from pullback.robot.rnea_kernels import body_inertia_times
-from pullback.robot.topology import ARMATURE, DOF_ROWS, INERTIA_ROWS, PRISMATIC, REVOLUTE, Topology
+from pullback.robot.topology import ARMATURE, DOF_ROWS, INERTIA_ROWS, Topology
 from pullback.spatial.arrays import accumulate, load3, load6, load33, store, store33
 from pullback.spatial.vectors import (
     cross_force,
@@ -44,17 +46,6 @@ SECOND = wp.constant(18)
 ADJ_FIRST = wp.constant(24)
 ADJ_SECOND = wp.constant(30)
 VJP_ROWS = wp.constant(36)
-
-
-@wp.func
-def dof_axis(kind: int, k: int):
-    """Return which component of a spatial vector the k-th dof of a joint is."""
-    axis = k
-    if kind == REVOLUTE:
-        axis = 2
-    elif kind == PRISMATIC:
-        axis = 5
-    return axis
 
 
 @wp.func
@@ -96,7 +87,7 @@ def mass_matrix(
     for r in range(nv * nv):
         M[r, w] = zero
     for i in range(topology.nbody):
-        R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         store33(scratch, i * ROWS + POSE, w, R)
         store(scratch, i * ROWS + POSE + 9, w, p)
         for r in range(INERTIA_ROWS):
@@ -106,20 +97,18 @@ def mass_matrix(
         if topology.parent[i] >= 0:
             add_composite_to_parent(i, topology.parent[i], w, scratch)
         row = i * ROWS + COMPOSITE
-        kind = topology.kind[i]
-        for j in range(joint_dofs(kind)):
-            axis = wp.vector(zero, zero, zero, zero, zero, zero)
-            axis[dof_axis(kind, j)] = one
+        for j in range(joint_nv(topology, i)):
+            axis = joint_axis(topology, i, j, one)
             v = topology.v_start[i] + j
             F = inertia_times(scratch[row, w], load3(scratch, row + 1, w), load6(scratch, row + 4, w), axis)
             # the force this dof's acceleration needs, felt by its own joint and by every joint inboard of it
             ancestor = i
             while ancestor >= 0:
-                other = topology.kind[ancestor]
-                for k in range(joint_dofs(other)):
+                for k in range(joint_nv(topology, ancestor)):
                     u = topology.v_start[ancestor] + k
-                    M[v * nv + u, w] = F[dof_axis(other, k)]
-                    M[u * nv + v, w] = F[dof_axis(other, k)]
+                    value = joint_component(topology, ancestor, k, F)
+                    M[v * nv + u, w] = value
+                    M[u * nv + v, w] = value
                 R = load33(scratch, ancestor * ROWS + POSE, w)
                 p = load3(scratch, ancestor * ROWS + POSE + 9, w)
                 F = force_to_parent(R, p, F)
@@ -149,17 +138,16 @@ def mass_product_vjp(
     zero = q.dtype(0.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
         row = i * VJP_ROWS
-        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         W = nothing
         Z = nothing
         if parent >= 0:
             W = motion_to_child(R, p, load6(scratch, parent * VJP_ROWS + FIRST, w))
             Z = motion_to_child(R, p, load6(scratch, parent * VJP_ROWS + SECOND, w))
-        W = W + joint_motion(kind, y, topology.v_start[i], w)
-        Z = Z + joint_motion(kind, z, topology.v_start[i], w)
+        W = W + joint_motion(topology, i, y, w)
+        Z = Z + joint_motion(topology, i, z, w)
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + FIRST, w, W)
@@ -170,18 +158,17 @@ def mass_product_vjp(
             accumulate(adj_inertias, i * INERTIA_ROWS, w, inertia_vjp(W, Z))
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
-        kind = topology.kind[i]
         parent = topology.parent[i]
         row = i * VJP_ROWS
         R = load33(scratch, row + POSE, w)
         p = load3(scratch, row + POSE + 9, w)
         adj_W = load6(scratch, row + ADJ_FIRST, w)
         adj_Z = load6(scratch, row + ADJ_SECOND, w)
-        XW = load6(scratch, row + FIRST, w) - joint_motion(kind, y, topology.v_start[i], w)
-        XZ = load6(scratch, row + SECOND, w) - joint_motion(kind, z, topology.v_start[i], w)
+        XW = load6(scratch, row + FIRST, w) - joint_motion(topology, i, y, w)
+        XZ = load6(scratch, row + SECOND, w) - joint_motion(topology, i, z, w)
         adj_pose = -(cross_force(XW, adj_W) + cross_force(XZ, adj_Z))
         if adj_q:
-            joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
+            joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
         if adj_placements:
             placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
         if parent >= 0:

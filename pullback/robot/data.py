@@ -14,14 +14,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from pullback.core.errors import PullbackError
-from pullback.description.compile import COORDINATES
+from pullback.description.joints import KINDS
 from pullback.robot.model import Gravity, RobotModel
-from pullback.spatial.rotations_torch import (
-    conjugate,
-    quaternion_from_vector,
-    rotate,
-    vector_from_quaternion,
-)
+from pullback.spatial.rotations_torch import conjugate, quaternion_from_vector, rotate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -214,15 +209,15 @@ def _on_manifold(
     """
     pieces: list[tuple[Tensor, Tensor, Tensor]] = []
     for body in robot.model.independent_bodies():
-        start, nv = robot.model.v_start[body.joint.name], COORDINATES[body.kind][1]
-        s, sd, sdd = (x[..., start : start + nv] for x in derivatives)
-        if nv == 1:
-            pieces.append((centre[start] + s, sd, sdd))
+        start, kind = robot.model.v_start[body.joint.name], KINDS[body.kind]
+        s, sd, sdd = (x[..., start : start + kind.nv] for x in derivatives)
+        if not kind.turns:
+            pieces.append((centre[start : start + kind.nv] + s, sd, sdd))
             continue
         axis = torch.randn(3, dtype=s.dtype, generator=generator).to(s.device)
         axis = axis / torch.linalg.vector_norm(axis)
         quat, omega, alpha = quaternion_from_vector(s[..., :1] * axis), sd[..., :1] * axis, sdd[..., :1] * axis
-        if body.kind == "ball":
+        if not kind.travels:
             pieces.append((quat, omega, alpha))
             continue
         v = rotate(conjugate(quat), sd[..., 3:])
@@ -234,18 +229,7 @@ def _on_manifold(
 
 def _displacement(robot: RobotModel, q: Tensor, centre: Tensor) -> Tensor:
     """Return how far q (*, nq) is from the middle, (*, nv): on a floating base in the base's own axes."""
-    pieces = []
-    for body in robot.model.independent_bodies():
-        name, (nq, nv) = body.joint.name, COORDINATES[body.kind]
-        here = q[..., robot.model.q_start[name] :][..., :nq]
-        if nv == 1:
-            pieces.append(here - centre[robot.model.v_start[name]])
-            continue
-        quat = here[..., -4:]
-        pieces.append(vector_from_quaternion(quat))
-        if body.kind == "free":
-            pieces.append(rotate(conjugate(quat), here[..., :3]))
-    return torch.cat(pieces, -1)
+    return robot.manifold.difference(robot.integrate(robot.neutral(), centre), q)
 
 
 def _within(effort: Tensor, least: Tensor, full: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.core.finite import refuse_not_finite
+from pullback.description.joints import KINDS
 from pullback.robot.model import RobotModel
 from pullback.spatial.rotations_torch import conjugate, quaternion_product, vector_from_quaternion
 
@@ -201,7 +202,7 @@ def _velocity_coordinates(robot: RobotModel, q: Tensor) -> Tensor:
     out = q.new_zeros(q.shape[0], robot.nv)
     model = robot.model
     for body in model.independent_bodies():
-        if body.kind in ("revolute", "prismatic"):
+        if KINDS[body.kind].nv == 1:
             name = body.joint.name
             out[:, model.v_start[name]] = q[:, model.q_start[name]]
     return out
@@ -212,7 +213,7 @@ def _clamp(robot: RobotModel, q: Tensor, lower: Tensor, upper: Tensor) -> Tensor
     q = q.clone()
     model = robot.model
     for body in model.independent_bodies():
-        if body.kind in ("revolute", "prismatic"):
+        if KINDS[body.kind].nv == 1:
             k, v = model.q_start[body.joint.name], model.v_start[body.joint.name]
             q[:, k] = q[:, k].clamp(lower[v], upper[v])
     return q

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from math import inf, pi
+from math import inf
 from typing import TypedDict
 
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.description.compile import COORDINATES
+from pullback.description.joints import KINDS
 from pullback.robot.learnable import LearnableLinks
-from pullback.spatial.rotations_torch import quaternion_from_vector, quaternion_product, rotate
+from pullback.robot.manifold import Manifold
 
 Tensor = torch.Tensor
 
@@ -42,13 +42,19 @@ class JointSpace(LearnableLinks):
         """The joints whose coordinates make up q, in order."""
         return list(self.model.joint_names)
 
+    @property
+    def manifold(self) -> Manifold:
+        """What the coordinates are, and how displacements move them."""
+        kinds = [KINDS[body.kind] for body in self.model.independent_bodies()]
+        return self._cached("manifold", lambda: Manifold(kinds, self.device))
+
     def get_joint_limits(self) -> list[JointLimits]:
         """Return the limits of each velocity's joint, in order; a floating base and balls have none."""
         limits: list[JointLimits] = []
         for body in self.model.independent_bodies():
             given = body.joint.limits
-            for _ in range(COORDINATES[body.kind][1]):
-                one_dof = COORDINATES[body.kind][1] == 1
+            for _ in range(KINDS[body.kind].nv):
+                one_dof = KINDS[body.kind].nv == 1
                 limits.append(
                     {
                         "lower": given.lower if one_dof else -inf,
@@ -63,18 +69,18 @@ class JointSpace(LearnableLinks):
         """Return q of the zero pose, shape (*batch, nq): zeros, and unit quaternions."""
         q = self._like.new_zeros(self.nq)
         for body in self.model.independent_bodies():
-            if body.kind in ("ball", "free"):
-                q[self.model.q_start[body.joint.name] + COORDINATES[body.kind][0] - 1] = 1.0
+            if KINDS[body.kind].turns:
+                q[self.model.q_start[body.joint.name] + KINDS[body.kind].nq - 1] = 1.0
         return q.repeat(*batch, 1) if batch else q
 
     def random_q(self, *batch: int, generator: torch.Generator | None = None) -> Tensor:
         """Return coordinates drawn within the limits, a turn or a metre where there are none, shape (*batch, nq)."""
         q = self.neutral(*batch)
         for body in self.model.independent_bodies():
-            start, (nq, _) = self.model.q_start[body.joint.name], COORDINATES[body.kind]
+            start, nq = self.model.q_start[body.joint.name], KINDS[body.kind].nq
             drawn = torch.rand(*batch, nq, dtype=self.dtype, generator=generator).to(self.device)
             if nq == 1:
-                reach = pi if body.kind == "revolute" else 1.0
+                reach = KINDS[body.kind].reach
                 lower, upper = max(body.joint.limits.lower, -reach), min(body.joint.limits.upper, reach)
                 drawn = lower + (upper - lower) * drawn
             else:
@@ -86,21 +92,8 @@ class JointSpace(LearnableLinks):
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Move the coordinates q (*batch, nq) by the displacement step = dt qd (*batch, nv), on the manifold."""
-        batch, _ = self._flatten(q=(q, self.nq), step=(step, self.nv))
-        q, step = q.expand(*batch, self.nq), step.expand(*batch, self.nv)
-        pieces = [q[..., :0]]
-        for body in self.model.independent_bodies():
-            (nq, nv), name = COORDINATES[body.kind], body.joint.name
-            here = q[..., self.model.q_start[name] :][..., :nq]
-            move = step[..., self.model.v_start[name] :][..., :nv]
-            if nq == 1:
-                pieces.append(here + move)
-                continue
-            quat = here[..., -4:] / torch.linalg.vector_norm(here[..., -4:], dim=-1, keepdim=True)
-            if body.kind == "free":
-                pieces.append(here[..., :3] + rotate(quat, move[..., 3:]))
-            pieces.append(quaternion_product(quat, quaternion_from_vector(move[..., :3])))
-        return torch.cat(pieces, -1)
+        self._flatten(q=(q, self.nq), step=(step, self.nv))
+        return self.manifold.retract(q, step)
 
     # -- the border ----------------------------------------------------------------------------------------------
 

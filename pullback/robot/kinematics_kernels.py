@@ -9,8 +9,14 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_dofs, joint_pose, placement_vjp
-from pullback.robot.topology import PLACEMENT_ROWS, PRISMATIC, REVOLUTE, Topology
+from pullback.robot.joint_kernels import (
+    joint_coordinates_vjp,
+    joint_nv,
+    joint_pose,
+    joint_world_axis,
+    placement_vjp,
+)
+from pullback.robot.topology import PLACEMENT_ROWS, Topology
 from pullback.spatial.arrays import accumulate, accumulate33, load3, load4, load6, load33, store, store33
 from pullback.spatial.vectors import (
     angular,
@@ -42,7 +48,7 @@ def body_poses(
     for k in range(topology.npath):
         i = topology.path[k]
         parent = topology.parent[i]
-        R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         if parent >= 0:
             R_W, p_W = body_pose(parent, w, scratch)
             p = p_W + R_W * p
@@ -111,33 +117,12 @@ def gather_wrenches(
         # the wrench at the body's origin in the body's axes is the cotangent of a small body-fixed motion
         adj_pose = spatial((angular(G) - wp.cross(p_WB, linear(G))) * R_WB, linear(G) * R_WB)
         if adj_q:
-            joint_coordinates_vjp(topology.kind[i], adj_pose, q, topology.q_start[i], adj_q, w)
+            joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
         if adj_placements:
-            R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+            R, p = joint_pose(topology, i, placements, q, w)
             placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
         if parent >= 0:
             accumulate(scratch, parent * ROWS + WRENCH, w, G)
-
-
-@wp.func
-def dof_motion(kind: int, k: int, R_WB: Any, p_WB: Any):
-    """Return the k-th column of S of a body as a spatial motion in world axes at the world's origin."""
-    turning = bool(True)
-    axis = k
-    if kind == REVOLUTE:
-        axis = 2
-    elif kind == PRISMATIC:
-        axis = 2
-        turning = False
-    elif k > 2:
-        axis = k - 3
-        turning = False
-    direction = wp.vector(R_WB[0, axis], R_WB[1, axis], R_WB[2, axis])
-    nothing = direction - direction
-    motion = spatial(nothing, direction)
-    if turning:
-        motion = spatial(direction, wp.cross(p_WB, direction))
-    return motion
 
 
 @made_once
@@ -188,9 +173,9 @@ def jacobian_kernels(real: type):
         for k in range(topology.npath):
             i = topology.path[k]
             R, p = body_pose(i, w, scratch)
-            for j in range(joint_dofs(topology.kind[i])):
+            for j in range(joint_nv(topology, i)):
                 v = topology.v_start[i] + j
-                S = dof_motion(topology.kind[i], j, R, p)
+                S = joint_world_axis(topology, i, j, R, p)
                 column = linear(S) + wp.cross(angular(S), p_WF)
                 for r in range(3):
                     jacobian[r * nv + v, w] = column[r]
@@ -209,9 +194,9 @@ def jacobian_kernels(real: type):
         for k in range(topology.npath):
             i = topology.path[k]
             R, p = body_pose(i, w, scratch)
-            for j in range(joint_dofs(topology.kind[i])):
+            for j in range(joint_nv(topology, i)):
                 v = topology.v_start[i] + j
-                S = dof_motion(topology.kind[i], j, R, p)
+                S = joint_world_axis(topology, i, j, R, p)
                 adj_linear = wp.vector(adj_jacobian[v, w], adj_jacobian[nv + v, w], adj_jacobian[2 * nv + v, w])
                 adj_angular = wp.vector(
                     adj_jacobian[3 * nv + v, w], adj_jacobian[4 * nv + v, w], adj_jacobian[5 * nv + v, w]

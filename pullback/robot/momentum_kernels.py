@@ -47,14 +47,13 @@ def kernels(real: type):
         for r in range(9):
             totals[r, w] = real(0.0)
         for i in range(topology.nbody):
-            kind = topology.kind[i]
             parent = topology.parent[i]
             row = i * ROWS
-            R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+            R, p = joint_pose(topology, i, placements, q, w)
             V = vec6()
             if parent >= 0:
                 V = motion_to_child(R, p, load6(scratch, parent * ROWS + VELOCITY, w))
-            V = V + joint_motion(kind, qd, topology.v_start[i], w)
+            V = V + joint_motion(topology, i, qd, w)
             momentum = body_inertia_times(inertias, i, w, V)
             kinetic += real(0.5) * wp.dot(V, momentum)
             store33(scratch, row + POSE, w, R)
@@ -90,10 +89,9 @@ def kernels(real: type):
         w = wp.tid()
         adj_kinetic = adj_totals[9, w]
         for i in range(topology.nbody):
-            kind = topology.kind[i]
             parent = topology.parent[i]
             row = i * VJP_ROWS
-            R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+            R, p = joint_pose(topology, i, placements, q, w)
             V = vec6()
             W = load6(adj_totals, 0, w)
             b = load3(adj_totals, 6, w)
@@ -103,7 +101,7 @@ def kernels(real: type):
                 W = load6(scratch, parent * VJP_ROWS + VIRTUAL, w)
                 b = load3(scratch, parent * VJP_ROWS + DIRECTION, w)
                 height = scratch[parent * VJP_ROWS + HEIGHT, w]
-            V = V + joint_motion(kind, qd, topology.v_start[i], w)
+            V = V + joint_motion(topology, i, qd, w)
             W = motion_to_child(R, p, W)
             height = height + wp.dot(b, p)
             b = b * R
@@ -123,22 +121,20 @@ def kernels(real: type):
                 adj_inertias[i * INERTIA_ROWS, w] = adj_inertias[i * INERTIA_ROWS, w] + height
         for k in range(topology.nbody):
             i = topology.nbody - 1 - k
-            kind = topology.kind[i]
             parent = topology.parent[i]
-            vi = topology.v_start[i]
             row = i * VJP_ROWS
             R = load33(scratch, row + POSE, w)
             p = load3(scratch, row + POSE + 9, w)
             adj_V = load6(scratch, row + ADJ_VELOCITY, w)
             adj_W = load6(scratch, row + ADJ_VIRTUAL, w)
             adj_position = load6(scratch, row + ADJ_POSITION, w)
-            XV = load6(scratch, row + VELOCITY, w) - joint_motion(kind, qd, vi, w)
+            XV = load6(scratch, row + VELOCITY, w) - joint_motion(topology, i, qd, w)
             XW = load6(scratch, row + VIRTUAL, w)
             if adj_qd:
-                joint_force(kind, adj_V, adj_qd, vi, w)
+                joint_force(topology, i, adj_V, w, adj_qd)
             adj_pose = adj_position - cross_force(XV, adj_V) - cross_force(XW, adj_W)
             if adj_q:
-                joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
+                joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
             if adj_placements:
                 placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
             if parent >= 0:

@@ -10,10 +10,9 @@ import warp as wp
 
 from pullback.core.program import Operator, Program
 from pullback.description.compile import WORLD, Model
+from pullback.description.joints import KIND_NUMBER
 from pullback.robot import aba_kernels, crba_kernels, kinematics_kernels, momentum_kernels, rnea_kernels
-from pullback.robot.topology import BALL, FREE, PRISMATIC, REVOLUTE, Topology
-
-KIND = {"revolute": REVOLUTE, "prismatic": PRISMATIC, "ball": BALL, "free": FREE}
+from pullback.robot.topology import Topology
 
 MOTION = ("external_forces", "gravity", "placements", "inertias", "dofs")
 POSES = Operator("forward kinematics", ("q", "placements", "frames"), kinematics_kernels.pose_kernels)
@@ -96,7 +95,8 @@ def make_topology(model: Model, links: tuple[int, ...], device: str) -> Any:
     topology.nbody = len(model.bodies)
     topology.nv = model.nv_all
     topology.parent = integers(parents)
-    topology.kind = integers([int(KIND[b.kind]) for b in model.bodies])
+    topology.kind = integers([KIND_NUMBER[b.kind] for b in model.bodies])
+    topology.constant = wp.array([b.constant for b in model.bodies], dtype=wp.float64, device=device)
     topology.q_start = integers([b.q_start for b in model.bodies])
     topology.v_start = integers([b.v_start for b in model.bodies])
     topology.is_leaf = integers([int(i not in parents) for i in range(len(parents))])

@@ -14,7 +14,7 @@ import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
-    cross_joint_motion,
+    joint_bias,
     joint_coordinates_vjp,
     joint_force,
     joint_motion,
@@ -84,18 +84,16 @@ def inverse_dynamics(
     zero = q.dtype(0.0)
     # velocities, accelerations and net forces, root to leaves
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
-        vi = topology.v_start[i]
         row = i * ROWS
-        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         V = wp.vector(zero, zero, zero, zero, zero, zero)
         A = world_acceleration(gravity, w)
         if parent >= 0:
             V = load6(scratch, parent * ROWS + VELOCITY, w)
             A = load6(scratch, parent * ROWS + ACCELERATION, w)
-        V = motion_to_child(R, p, V) + joint_motion(kind, qd, vi, w)  # eq. (1)
-        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_joint_motion(kind, V, qd, vi, w)  # (2)
+        V = motion_to_child(R, p, V) + joint_motion(topology, i, qd, w)  # eq. (1)
+        A = motion_to_child(R, p, A) + joint_motion(topology, i, qdd, w) + joint_bias(topology, i, V, qd, w)  # (2)
         F = body_inertia_times(inertias, i, w, A) + cross_force(V, body_inertia_times(inertias, i, w, V))  # eq. (3)
         if external:
             F = F - load6(external, 6 * i, w)
@@ -113,7 +111,7 @@ def inverse_dynamics(
         parent = topology.parent[i]
         row = i * ROWS
         F = load6(scratch, row + FORCE, w)
-        joint_force(topology.kind[i], F, tau, topology.v_start[i], w)
+        joint_force(topology, i, F, w, tau)
         if parent >= 0:
             R = load33(scratch, row + POSE, w)
             p = load3(scratch, row + POSE + 9, w)
@@ -170,11 +168,9 @@ def inverse_dynamics_vjp(
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
     # motions, root to leaves; W is the velocity under the joint rates adj_tau
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
-        vi = topology.v_start[i]
         row = i * VJP_ROWS
-        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         V = nothing
         W = nothing
         A = world_acceleration(gravity, w)
@@ -182,9 +178,9 @@ def inverse_dynamics_vjp(
             V = load6(scratch, parent * VJP_ROWS + VELOCITY, w)
             A = load6(scratch, parent * VJP_ROWS + ACCELERATION, w)
             W = load6(scratch, parent * VJP_ROWS + VIRTUAL, w)
-        V = motion_to_child(R, p, V) + joint_motion(kind, qd, vi, w)
-        A = motion_to_child(R, p, A) + joint_motion(kind, qdd, vi, w) + cross_joint_motion(kind, V, qd, vi, w)
-        W = motion_to_child(R, p, W) + joint_motion(kind, adj_tau, vi, w)
+        V = motion_to_child(R, p, V) + joint_motion(topology, i, qd, w)
+        A = motion_to_child(R, p, A) + joint_motion(topology, i, qdd, w) + joint_bias(topology, i, V, qd, w)
+        W = motion_to_child(R, p, W) + joint_motion(topology, i, adj_tau, w)
         # what body i alone contributes to the cotangents, eqs. (6) to (8)
         momentum = body_inertia_times(inertias, i, w, V)
         F = body_inertia_times(inertias, i, w, A) + cross_force(V, momentum)
@@ -206,29 +202,27 @@ def inverse_dynamics_vjp(
     # cotangents, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
-        kind = topology.kind[i]
         parent = topology.parent[i]
-        vi = topology.v_start[i]
         row = i * VJP_ROWS
         R = load33(scratch, row + POSE, w)
         p = load3(scratch, row + POSE + 9, w)
         V = load6(scratch, row + VELOCITY, w)
         adj_A = load6(scratch, row + ADJ_ACCELERATION, w)
         adj_W = load6(scratch, row + ADJ_VIRTUAL, w)
-        rate = joint_motion(kind, qd, vi, w)
+        rate = joint_motion(topology, i, qd, w)
         adj_V = load6(scratch, row + ADJ_VELOCITY, w) + cross_force(rate, adj_A)  # eq. (10)
         if adj_qd:
-            joint_force(kind, adj_V - cross_force(V, adj_A), adj_qd, vi, w)  # eq. (11)
+            joint_force(topology, i, adj_V - cross_force(V, adj_A), w, adj_qd)  # eq. (11)
         if adj_qdd:
-            joint_force(kind, adj_A, adj_qdd, vi, w)
+            joint_force(topology, i, adj_A, w, adj_qdd)
         # the parts of V, A and W that came through X give the cotangent of the pose, eq. (12)
         XV = V - rate
-        XA = load6(scratch, row + ACCELERATION, w) - joint_motion(kind, qdd, vi, w)
-        XA = XA - cross_joint_motion(kind, V, qd, vi, w)
-        XW = load6(scratch, row + VIRTUAL, w) - joint_motion(kind, adj_tau, vi, w)
+        XA = load6(scratch, row + ACCELERATION, w) - joint_motion(topology, i, qdd, w)
+        XA = XA - joint_bias(topology, i, V, qd, w)
+        XW = load6(scratch, row + VIRTUAL, w) - joint_motion(topology, i, adj_tau, w)
         adj_pose = -(cross_force(XV, adj_V) + cross_force(XA, adj_A) + cross_force(XW, adj_W))
         if adj_q:
-            joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
+            joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
         if adj_placements:
             placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
         if parent >= 0:

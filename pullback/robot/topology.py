@@ -10,11 +10,6 @@ joint always acts about or along the z axis of its own body; all motion subspace
 
 import warp as wp
 
-REVOLUTE = wp.constant(0)
-PRISMATIC = wp.constant(1)
-BALL = wp.constant(2)
-FREE = wp.constant(3)
-
 PLACEMENT_ROWS = wp.constant(12)
 INERTIA_ROWS = wp.constant(10)
 DOF_ROWS = wp.constant(3)
@@ -30,7 +25,8 @@ class Topology:
     nbody: int
     nv: int
     parent: wp.array(dtype=wp.int32)  # -1: the world
-    kind: wp.array(dtype=wp.int32)
+    kind: wp.array(dtype=wp.int32)  # the row of JOINT_KINDS; only `joint_kernels.py` reads it
+    constant: wp.array(dtype=wp.float64)  # of the joint, see `JointKind.constant`
     q_start: wp.array(dtype=wp.int32)
     v_start: wp.array(dtype=wp.int32)
     is_leaf: wp.array(dtype=wp.int32)  # 1: no body hangs on it

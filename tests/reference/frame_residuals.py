@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from pullback.rigid.manifold import inverse_right_jacobian, rotation, rotation_vector, skew
-from pullback.spatial.rotations_torch import conjugate, quaternion_product, rotate
+from pullback.spatial.rotations_torch import (
+    conjugate,
+    inverse_right_jacobian,
+    quaternion_product,
+    rotate,
+    rotation_from_quaternion,
+    skew,
+    vector_from_quaternion,
+)
 
 Tensor = torch.Tensor
 
@@ -22,10 +29,10 @@ def split_residual(
         residuals.append(p - position)
         rows.append(None if jacobian is None else jacobian[..., :3, :])
     if orientation is not None:
-        turn = rotation_vector(quaternion_product(conjugate(orientation).expand_as(quat), quat))
+        turn = vector_from_quaternion(quaternion_product(conjugate(orientation).expand_as(quat), quat))
         residuals.append(turn)
         if jacobian is not None:
-            rows.append(inverse_right_jacobian(turn) @ (rotation(quat).mT @ jacobian[..., 3:, :]))
+            rows.append(inverse_right_jacobian(turn) @ (rotation_from_quaternion(quat).mT @ jacobian[..., 3:, :]))
     r = residuals[0] if len(residuals) == 1 else torch.cat(residuals, -1)
     if jacobian is None:
         return r, None
@@ -40,7 +47,7 @@ def screw_residual(
     assert orientation is not None
     back = conjugate(orientation).expand_as(quat)
     between = quaternion_product(back, quat)
-    turn = rotation_vector(between)
+    turn = vector_from_quaternion(between)
     way = rotate(back, p - position)
     # the inverse of the integral of exp(t turn) over t in (0, 1): the inverse left Jacobian
     left = inverse_right_jacobian(turn).mT
@@ -53,7 +60,7 @@ def screw_residual(
 
 def _local(quat: Tensor, jacobian: Tensor) -> Tensor:
     """Return a Jacobian (..., 6, nv) in the frame's own axes."""
-    R = rotation(quat).mT[..., None, :, :]
+    R = rotation_from_quaternion(quat).mT[..., None, :, :]
     return (R @ jacobian.unflatten(-2, (2, 3))).flatten(-3, -2)
 
 

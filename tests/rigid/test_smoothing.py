@@ -9,7 +9,7 @@ import torch
 import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Link, Shape, Tree
-from pullback.rigid.smoothing import ORDERS, Order, Smoothing, displace, displacement, first_order_share
+from pullback.rigid.smoothing import ORDERS, Order, Smoothing, first_order_share
 
 F64 = torch.float64
 STEPS = 60
@@ -205,12 +205,6 @@ def test_rollout_of_one_input_agrees_with_differences(sim, order):
     assert qd.grad is not None
     # with the first order this is the derivative of the very number; the others estimate it
     assert qd.grad[0, 0].item() == pytest.approx(slope, rel=1e-4 if order == "first" else 0.25)
-
-
-def test_displacement_undoes_displace(sim):
-    origin = moving(sim).q[0]
-    step = 1e-4 * torch.randn(sim.nv, dtype=F64, generator=torch.Generator().manual_seed(12))
-    torch.testing.assert_close(displacement(sim, origin, displace(sim, origin, step)), step, rtol=1e-6, atol=1e-12)
 
 
 def ball_from_goal(sim: pb.Sim, smooth: Smoothing | None, epochs: int = 40) -> float:

@@ -12,38 +12,19 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.robot.joint_kernels import joint_dofs
-from pullback.robot.kinematics_kernels import ROWS, body_pose, body_poses, dof_motion, frame_pose
+from pullback.robot.joint_kernels import joint_nv, joint_world_axis
+from pullback.robot.kinematics_kernels import ROWS, body_pose, body_poses, frame_pose
 from pullback.robot.topology import Topology
 from pullback.spatial.arrays import load3, load4, load6, store
+from pullback.spatial.rotations import (
+    SMALL,
+    inverse_jacobian_factor,
+    inverse_right_jacobian_times,
+    vector_from_quaternion,
+)
 from pullback.spatial.vectors import angular, linear, quaternion_from_rotation, rotation_from_quaternion, spatial
 
 TARGET_ROWS = 8
-SMALL = wp.constant(0.01)  # squared angles [rad²] below this go through a series
-
-
-@wp.func
-def rotation_vector(quat: Any):
-    """Return the rotation vector of a unit quaternion xyzw with w >= 0."""
-    xyz = wp.vector(quat[0], quat[1], quat[2])
-    s = wp.dot(xyz, xyz)
-    series = type(s)(945.0 / 42240.0) + s * type(s)(10395.0 / 599040.0)
-    series = type(s)(3.0 / 40.0) + s * (type(s)(15.0 / 336.0) + s * (type(s)(105.0 / 3456.0) + s * series))
-    factor = type(s)(1.0) + s * (type(s)(1.0 / 6.0) + s * series)
-    if s > type(s)(SMALL):
-        sine = wp.sqrt(s)
-        factor = wp.atan2(sine, quat[3]) / sine
-    return (factor + factor) * xyz
-
-
-@wp.func
-def inverse_factor(s: Any):
-    """Return f of eq. (9) for a squared angle s."""
-    f = type(s)(1.0 / 12.0) + s * (type(s)(1.0 / 720.0) + s * (type(s)(1.0 / 30240.0) + s / type(s)(1209600.0)))
-    if s > type(s)(SMALL):
-        angle = wp.sqrt(s)
-        f = type(s)(1.0) / s - type(s)(0.5) / (angle * wp.tan(type(s)(0.5) * angle))
-    return f
 
 
 @wp.func
@@ -61,13 +42,6 @@ def coupling_factors(s: Any):
         b = (s + type(s)(2.0) * wp.cos(t) - type(s)(2.0)) / (type(s)(2.0) * s * s)
         c = (type(s)(2.0) * t - type(s)(3.0) * wp.sin(t) + t * wp.cos(t)) / (type(s)(2.0) * s * s * t)
     return wp.vector(a, b, c)
-
-
-@wp.func
-def turned_back(phi: Any, f: Any, x: Any):
-    """Return the inverse right Jacobian of the rotation phi, times x, eq. (9)."""
-    y = wp.cross(phi, x)
-    return x + type(f)(0.5) * y + f * wp.cross(phi, y)
 
 
 @wp.func
@@ -90,11 +64,11 @@ def coupled(phi: Any, rho: Any, factors: Any, y: Any):
 def residual(R: Any, p: Any, target: wp.array2d(dtype=Any), w: int):
     """Return the residual (linear, angular) of a frame at R, p, eqs. (8) and (10)."""
     R_target = rotation_from_quaternion(load4(target, 3, w))
-    phi = rotation_vector(quaternion_from_rotation(wp.transpose(R_target) * R))
+    phi = vector_from_quaternion(quaternion_from_rotation(wp.transpose(R_target) * R))
     way = p - load3(target, 0, w)
     if target[7, w] != target.dtype(0.0):
         # the inverse left Jacobian is the right one of the opposite rotation
-        way = turned_back(-phi, inverse_factor(wp.dot(phi, phi)), way * R_target)
+        way = inverse_right_jacobian_times(-phi, inverse_jacobian_factor(wp.dot(phi, phi)), way * R_target)
     return spatial(way, phi)
 
 
@@ -133,7 +107,7 @@ def expansion_kernels(real: type):
         weight = load6(weights, 0, w)
         phi = angular_part(r)
         s = wp.dot(phi, phi)
-        f = inverse_factor(s)
+        f = inverse_jacobian_factor(s)
         factors = coupling_factors(s)
         is_screw = target[7, w] != real(0.0)
         for v in range(nv):
@@ -141,13 +115,13 @@ def expansion_kernels(real: type):
         for k in range(topology.npath):
             i = topology.path[k]
             R_WB, p_WB = body_pose(i, w, scratch)
-            for j in range(joint_dofs(topology.kind[i])):
-                S = dof_motion(topology.kind[i], j, R_WB, p_WB)
+            for j in range(joint_nv(topology, i)):
+                S = joint_world_axis(topology, i, j, R_WB, p_WB)
                 moved = linear(S) + wp.cross(angular(S), p)
-                turn = turned_back(phi, f, angular(S) * R)
+                turn = inverse_right_jacobian_times(phi, f, angular(S) * R)
                 if is_screw:
                     moved = moved * R - coupled(phi, linear_part(r), factors, turn)
-                    moved = turned_back(phi, f, moved)
+                    moved = inverse_right_jacobian_times(phi, f, moved)
                 store(scratch, columns + 6 * (topology.v_start[i] + j), w, spatial(moved, turn))
         pull = wp.cw_mul(weight, r)
         for v in range(nv):

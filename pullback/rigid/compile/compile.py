@@ -12,7 +12,8 @@ import numpy as np
 import warp as wp
 
 from pullback.core.errors import PullbackError
-from pullback.description.compile import COORDINATES, WORLD, Model, massless_joints
+from pullback.description.compile import COORDINATES, WORLD, Body, Model, massless_joints
+from pullback.description.joints import KIND_NUMBER
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.world.actuators import AFFINE
@@ -21,14 +22,13 @@ from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction,
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
 from pullback.rigid.world.shapes import RANK, SHAPE_KINDS, most_contacts
 from pullback.rigid.world.world import World
-from pullback.robot.operators import KIND
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
 
 
 @dataclass
 class SceneArrays:
-    """What `Scene` holds, in numpy, and the names that go with it; all arrays are int32."""
+    """What `Scene` holds, in numpy, and the names that go with it; arrays are int32, `constant` is float64."""
 
     nbody: int
     nq: int
@@ -36,6 +36,7 @@ class SceneArrays:
     nu: int
     parent: np.ndarray
     kind: np.ndarray
+    constant: np.ndarray
     q_start: np.ndarray
     v_start: np.ndarray
     is_leaf: np.ndarray
@@ -109,7 +110,8 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         nv=forest.nv,
         nu=len(forest.actuator_dof),
         parent=_integers(parents),
-        kind=_integers([int(KIND[kind]) for kind in forest.kind]),
+        kind=_integers([KIND_NUMBER[body.kind] for body in forest.bodies]),
+        constant=np.array([body.constant for body in forest.bodies], dtype=np.float64),
         q_start=_integers(forest.q_start),
         v_start=_integers(forest.v_start),
         is_leaf=_integers([int(i not in parents) for i in range(len(parents))]),
@@ -176,11 +178,11 @@ def make_topology(arrays: SceneArrays, frame_bodies: Sequence[int], path: Iterab
     """Return the forest as kernels read it, with frames on some bodies and the path of bodies that move them."""
 
     def on_device(values: np.ndarray) -> Any:
-        return wp.array(values, dtype=wp.int32, device=device)
+        return wp.array(values, device=device)
 
     topology = Topology()
     topology.nbody, topology.nv = arrays.nbody, arrays.nv
-    for name in ("parent", "kind", "q_start", "v_start", "is_leaf", "reaches_first"):
+    for name in ("parent", "kind", "constant", "q_start", "v_start", "is_leaf", "reaches_first"):
         setattr(topology, name, on_device(getattr(arrays, name)))
     topology.nframe, topology.frame_body = len(frame_bodies), on_device(_integers(frame_bodies))
     path = _integers(path)
@@ -217,7 +219,7 @@ class Forest:
     def __init__(self, world: World) -> None:
         self.world = world
         self.parent: list[int] = []
-        self.kind: list[str] = []
+        self.bodies: list[Body] = []
         self.q_start: list[int] = []
         self.v_start: list[int] = []
         self.body_names: list[str] = []
@@ -249,7 +251,7 @@ class Forest:
                 self.dof_body.append(here)
                 self.dof_coordinate.append(self.nq if nv == 1 else -1)
             self.parent.append(parent)
-            self.kind.append(body.kind)
+            self.bodies.append(body)
             self.q_start.append(self.nq)
             self.v_start.append(self.nv)
             self.body_names.append(f"{item.name}/{body.joint.child}")
@@ -264,7 +266,7 @@ class Forest:
 
     def last_dof(self, body: int) -> int:
         """Return the last dof that moves a body, -1: none."""
-        return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.kind[body]][1] - 1
+        return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.bodies[body].kind][1] - 1
 
     # -- loops ---------------------------------------------------------------------------------------------------
 

@@ -25,9 +25,9 @@ from pullback.rigid.compile.scene import (
 )
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.problem_kernels import Job
-from pullback.robot.joint_kernels import joint_dofs
+from pullback.robot.joint_kernels import joint_nv, joint_world_axis
 from pullback.robot.rnea_kernels import world_acceleration
-from pullback.robot.topology import INERTIA_ROWS, PRISMATIC
+from pullback.robot.topology import INERTIA_ROWS
 from pullback.spatial.arrays import (
     accumulate,
     accumulate33,
@@ -111,19 +111,6 @@ class LinearJob:
 
 
 @wp.func
-def dof_motion(kind: int, k: int, R: Any, arm: Any):
-    """Return the motion of the k-th dof of a joint, in world axes, seen from where its body is at `arm`."""
-    axis = k % 3
-    if kind <= PRISMATIC:
-        axis = 2
-    column = wp.vector(R[0, axis], R[1, axis], R[2, axis])
-    motion = spatial(column, wp.cross(arm, column))
-    if kind == PRISMATIC or k >= 3:
-        motion = spatial(column - column, column)
-    return motion
-
-
-@wp.func
 def write_motions(
     job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
     bodies: wp.array2d(dtype=Any), axes: wp.array2d(dtype=Any),
@@ -140,7 +127,6 @@ def write_motions(
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
     ground = world_acceleration(rows_from(parameters, job.parameters.gravity), w)
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
         row = i * BODY_ROWS
         R = load33(poses, i * POSE_ROWS, w)
@@ -160,16 +146,16 @@ def write_motions(
         rate = nothing
         A = A_P
         N = N_P
-        for k in range(joint_dofs(kind)):
+        for k in range(joint_nv(topology, i)):
             v = topology.v_start[i] + k
-            S = dof_motion(kind, k, R, arm)
+            S = joint_world_axis(topology, i, k, R, arm)
             rate = rate + qd[v, w] * S
             A = A + acceleration[v, w] * S
             N = N + scratch[job.scratch.velocity + v, w] * S
         V = V_P + rate
         A = A + cross_motion(V, rate)
-        for k in range(joint_dofs(kind)):
-            S = dof_motion(kind, k, R, arm)
+        for k in range(joint_nv(topology, i)):
+            S = joint_world_axis(topology, i, k, R, arm)
             at = (topology.v_start[i] + k) * AXIS_ROWS
             turned = cross_motion(V_P, S)
             store(axes, at + AXIS, w, S)
@@ -271,7 +257,7 @@ def gather(scene: Scene, dt: Any, w: int, bodies: wp.array2d(dtype=Any), axes: w
         by_turning = load33(bodies, row + TORQUE_BY_TURNING, w)
         k = angular(momentum)
         l2 = two * linear(momentum)
-        for j in range(joint_dofs(topology.kind[i])):
+        for j in range(joint_nv(topology, i)):
             at = (topology.v_start[i] + j) * AXIS_ROWS
             S = load6(axes, at + AXIS, w)
             turned = angular(load6(axes, at + TURNED, w))
@@ -339,7 +325,7 @@ def write_dynamics(
                 change[j * columns + nv + i, w] = wp.dot(S, felt_rate)
             j = scene.dof_parent[j]
         # the dofs of its own joint that come after it
-        last = scene.topology.v_start[body] + joint_dofs(scene.topology.kind[body])
+        last = scene.topology.v_start[body] + joint_nv(scene.topology, body)
         for k in range(i + 1, last):
             by_q, by_qd = outboard_entry(axes, alpha, beta, carried, k, dt, w)
             change[i * columns + k, w] = by_q

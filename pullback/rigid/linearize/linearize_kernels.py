@@ -19,7 +19,7 @@ from pullback.rigid.rollout_kernels import copy_rows, copy_state
 from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
-from pullback.rigid.step.integrate_kernels import half_sinc, integrate, quaternion_product, turn_of
+from pullback.rigid.step.integrate_kernels import integrate
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
@@ -33,10 +33,16 @@ from pullback.rigid.step.step_kernels import (
 )
 from pullback.rigid.step.step_vjp_kernels import step_vjp
 from pullback.rigid.step.variants import Step
-from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_motion
-from pullback.robot.topology import BALL, PRISMATIC
+from pullback.robot.joint_kernels import (
+    joint_nv,
+    joint_tangent_inverse_vjp,
+    joint_tangent_vjp,
+    joint_travels,
+    joint_turns,
+)
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
-from pullback.spatial.arrays import load3, load4, rows_from, store
+from pullback.spatial.arrays import load3, rows_from, store
+from pullback.spatial.rotations import quaternion_from_vector, right_jacobian
 from pullback.spatial.vectors import rotation_from_quaternion, skew
 
 _RESTORE = wp.constant(RESTORE)
@@ -51,54 +57,18 @@ _SAVE = wp.constant(SAVE)
 def coordinate_cotangents(
     scene: Scene, q: wp.array2d(dtype=Any), w: int, tangent: wp.array2d(dtype=Any), adj_q: wp.array2d(dtype=Any)
 ):
-    """Write the cotangent of q for one of small body-fixed motions, nv numbers."""
-    topology = scene.topology
-    for k in range(scene.nq):
-        adj_q[k, w] = adj_q.dtype(0.0)
-    for i in range(topology.nbody):
-        kind = topology.kind[i]
-        adj_pose = joint_motion(kind, tangent, topology.v_start[i], w)
-        joint_coordinates_vjp(kind, adj_pose, q, topology.q_start[i], adj_q, w)
-
-
-@wp.func
-def rotation_cotangent(quat: Any, adj_quat: Any):
-    """Return the cotangent of a small body-fixed rotation for that of the quaternion."""
-    turned = quaternion_product(wp.vector(-quat[0], -quat[1], -quat[2], quat[3]), adj_quat)
-    return quat.dtype(0.5) * wp.vector(turned[0], turned[1], turned[2])
+    """Write the cotangent of q for one of small displacements, nv numbers."""
+    for i in range(scene.topology.nbody):
+        joint_tangent_inverse_vjp(scene.topology, i, q, tangent, w, adj_q)
 
 
 @wp.func
 def tangent_cotangents(
     scene: Scene, q: wp.array2d(dtype=Any), adj_q: wp.array2d(dtype=Any), w: int, tangent: wp.array2d(dtype=Any)
 ):
-    """Write the cotangent of small body-fixed motions, nv numbers, for that of q."""
-    topology = scene.topology
-    for i in range(topology.nbody):
-        kind = topology.kind[i]
-        qi = topology.q_start[i]
-        vi = topology.v_start[i]
-        if kind <= PRISMATIC:
-            tangent[vi, w] = adj_q[qi, w]
-        elif kind == BALL:
-            store(tangent, vi, w, rotation_cotangent(load4(q, qi, w), load4(adj_q, qi, w)))
-        else:
-            quat = load4(q, qi + 3, w)
-            store(tangent, vi, w, rotation_cotangent(quat, load4(adj_q, qi + 3, w)))
-            store(tangent, vi + 3, w, load3(adj_q, qi, w) * rotation_from_quaternion(quat))
-
-
-@wp.func
-def right_jacobian(r: Any):
-    """Return the matrix that makes a change of the rotation vector r the body-fixed rotation after it: eq. (21)."""
-    square = wp.dot(r, r)
-    factor = half_sinc(r.dtype(0.5) * wp.sqrt(square))
-    third = r.dtype(1.0 / 6.0) - square * (r.dtype(1.0 / 120.0) - square * r.dtype(1.0 / 5040.0))
-    if square > r.dtype(0.01):
-        angle = wp.sqrt(square)
-        third = (angle - wp.sin(angle)) / (square * angle)
-    K = skew(r)
-    return wp.identity(3, dtype=r.dtype) - r.dtype(2.0) * factor * factor * K + third * (K * K)
+    """Write the cotangent of small displacements, nv numbers, for that of q."""
+    for i in range(scene.topology.nbody):
+        joint_tangent_vjp(scene.topology, i, q, adj_q, w, tangent)
 
 
 # -- the Jacobian of a step by matrices ------------------------------------------------------------------------------
@@ -134,18 +104,18 @@ def write_jacobian(
     fill(jacobian, 0, nv * columns, w)
     copy_run(jacobian, nv * columns, change, 0, nv * columns, w)
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         vi = topology.v_start[i]
-        if kind <= PRISMATIC:
-            add_multiple(jacobian, vi * columns, dt, change, vi * columns, columns, w)
-            jacobian[vi * columns + vi, w] = jacobian[vi * columns + vi, w] + one
+        if not joint_turns(topology, i):
+            for r in range(vi, vi + joint_nv(topology, i)):
+                add_multiple(jacobian, r * columns, dt, change, r * columns, columns, w)
+                jacobian[r * columns + r, w] = jacobian[r * columns + r, w] + one
         else:
             turn = dt * load3(v, vi, w)
-            back = wp.transpose(rotation_from_quaternion(turn_of(turn)))
+            back = wp.transpose(rotation_from_quaternion(quaternion_from_vector(turn)))
             turning = dt * right_jacobian(turn)
             add_product(turning, change, vi, columns, w, jacobian, vi)
             add_block(back, columns, w, jacobian, vi, vi)
-            if kind > BALL:
+            if joint_travels(topology, i):
                 u = load3(v, vi + 3, w)
                 y = back * u
                 add_product(dt * back, change, vi + 3, columns, w, jacobian, vi + 3)

@@ -35,7 +35,8 @@ from pullback.rigid.solvers.implicit_kernels import (
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.actuator_kernels import actuator
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
-from pullback.robot.topology import DAMPING, DOF_ROWS, FREE
+from pullback.robot.joint_kernels import joint_travels
+from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import load3, load6, rows_from, store
 from pullback.spatial.vectors import spatial
 
@@ -86,7 +87,7 @@ def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), ch
             change[at + u, w] = change[at + u, w] + L[v * nv + u, w]
             u = scene.dof_parent[u]
     for i in range(topology.nbody):
-        if topology.kind[i] == FREE:
+        if joint_travels(topology, i):
             first = topology.v_start[i]
             for v in range(first + 3, nv):
                 last = int(v)

@@ -19,7 +19,7 @@ from pullback.rigid.compile.scene import (
     POSE_ROWS,
     Scene,
 )
-from pullback.robot.topology import PRISMATIC
+from pullback.robot.joint_kernels import joint_point_velocity
 from pullback.spatial.arrays import load3, load33, store
 
 # rows of the problem a contact: what its normal row wants, and the block of A on its diagonal
@@ -112,18 +112,10 @@ def tangents_vjp(n: Any, adj_first: Any, adj_second: Any):
 @wp.func
 def point_velocity(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, w: int):
     """Return the velocity in the world that the dof v, at rate one, gives the point."""
-    topology = scene.topology
     i = scene.dof_body[v]
-    kind = topology.kind[i]
-    k = v - topology.v_start[i]
-    axis = k % 3
-    if kind <= PRISMATIC:
-        axis = 2
     R = load33(poses, i * POSE_ROWS, w)
-    column = wp.vector(R[0, axis], R[1, axis], R[2, axis])
-    if kind != PRISMATIC and k < 3:
-        column = wp.cross(column, point - load3(poses, i * POSE_ROWS + 9, w))
-    return column
+    arm = point - load3(poses, i * POSE_ROWS + 9, w)
+    return joint_point_velocity(scene.topology, i, v - scene.topology.v_start[i], R, arm)
 
 
 @wp.func

@@ -11,13 +11,14 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import POSE_ROWS, Scene
-from pullback.robot.crba_kernels import dof_axis
 from pullback.robot.joint_kernels import (
-    cross_joint_motion,
+    joint_axis,
+    joint_bias,
+    joint_component,
     joint_coordinates_vjp,
-    joint_dofs,
     joint_force,
     joint_motion,
+    joint_nv,
     joint_pose,
     placement_vjp,
 )
@@ -70,11 +71,9 @@ def equations_of_motion(
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
     # poses, velocities and forces at zero joint acceleration, root to leaves
     for i in range(topology.nbody):
-        kind = topology.kind[i]
         parent = topology.parent[i]
-        vi = topology.v_start[i]
         row = i * DYNAMICS_ROWS
-        R, p = joint_pose(kind, placements, i, q, topology.q_start[i], w)
+        R, p = joint_pose(topology, i, placements, q, w)
         R_W = R
         p_W = p
         V = nothing
@@ -85,8 +84,8 @@ def equations_of_motion(
             p_W = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
             V = motion_to_child(R, p, load6(scratch, parent * DYNAMICS_ROWS + VELOCITY, w))
             A = load6(scratch, parent * DYNAMICS_ROWS + ACCELERATION, w)
-        V = V + joint_motion(kind, qd, vi, w)
-        A = motion_to_child(R, p, A) + cross_joint_motion(kind, V, qd, vi, w)
+        V = V + joint_motion(topology, i, qd, w)
+        A = motion_to_child(R, p, A) + joint_bias(topology, i, V, qd, w)
         F = body_inertia_times(inertias, i, w, A) + cross_force(V, body_inertia_times(inertias, i, w, V))
         store33(poses, i * POSE_ROWS, w, R_W)
         store(poses, i * POSE_ROWS + 9, w, p_W)
@@ -105,7 +104,7 @@ def equations_of_motion(
         i = topology.nbody - 1 - k
         row = i * DYNAMICS_ROWS
         F = load6(scratch, row + FORCE, w)
-        joint_force(topology.kind[i], F, bias, topology.v_start[i], w)
+        joint_force(topology, i, F, w, bias)
         mass_matrix_rows(scene, i, dofs, w, M, scratch)
         if topology.parent[i] >= 0:
             hand_down(i, topology.parent[i], F, w, scratch)
@@ -135,20 +134,16 @@ def mass_matrix_rows(
     """Write the rows of M of body i's dofs, the dofs inboard of each included."""
     topology = scene.topology
     nv = topology.nv
-    kind = topology.kind[i]
     row = i * DYNAMICS_ROWS + COMPOSITE
     m = scratch[row, w]
     h = load3(scratch, row + 1, w)
     J = load6(scratch, row + 4, w)
-    zero = m - m
-    one = zero + type(m)(1.0)
-    for j in range(joint_dofs(kind)):
+    one = type(m)(1.0)
+    for j in range(joint_nv(topology, i)):
         v = topology.v_start[i] + j
-        axis = wp.vector(zero, zero, zero, zero, zero, zero)
-        axis[dof_axis(kind, j)] = one
-        F = inertia_times(m, h, J, axis)
+        F = inertia_times(m, h, J, joint_axis(topology, i, j, one))
         for k in range(j + 1):
-            M[v * nv + topology.v_start[i] + k, w] = F[dof_axis(kind, k)]
+            M[v * nv + topology.v_start[i] + k, w] = joint_component(topology, i, k, F)
         M[v * nv + v, w] = M[v * nv + v, w] + dofs[DOF_ROWS * v + ARMATURE, w]
         # felt by every joint inboard
         outer = int(i)
@@ -157,9 +152,8 @@ def mass_matrix_rows(
             R = load33(scratch, outer * DYNAMICS_ROWS + LOCAL, w)
             p = load3(scratch, outer * DYNAMICS_ROWS + LOCAL + 9, w)
             F = force_to_parent(R, p, F)
-            other = topology.kind[ancestor]
-            for k in range(joint_dofs(other)):
-                M[v * nv + topology.v_start[ancestor] + k, w] = F[dof_axis(other, k)]
+            for k in range(joint_nv(topology, ancestor)):
+                M[v * nv + topology.v_start[ancestor] + k, w] = joint_component(topology, ancestor, k, F)
             outer = ancestor
             ancestor = topology.parent[ancestor]
 
@@ -256,9 +250,9 @@ def gather_wrenches(
         R_WB = load33(poses, i * POSE_ROWS, w)
         p_WB = load3(poses, i * POSE_ROWS + 9, w)
         adj_pose = spatial((angular(G) - wp.cross(p_WB, linear(G))) * R_WB, linear(G) * R_WB)
-        joint_coordinates_vjp(topology.kind[i], adj_pose, q, topology.q_start[i], adj_q, w)
+        joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
         if adj_placements:
-            R, p = joint_pose(topology.kind[i], placements, i, q, topology.q_start[i], w)
+            R, p = joint_pose(topology, i, placements, q, w)
             placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
         if topology.parent[i] >= 0:
             accumulate(wrench, 6 * topology.parent[i], w, G)

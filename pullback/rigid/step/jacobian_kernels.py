@@ -29,31 +29,13 @@ from pullback.rigid.compile.scene import (
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
 from pullback.rigid.step.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
 from pullback.rigid.step.problem_kernels import Job
-from pullback.robot.topology import BALL, PRISMATIC
+from pullback.robot.joint_kernels import joint_world_motion
 from pullback.spatial.arrays import accumulate, load3, load6, load33, rows_from, store
 from pullback.spatial.vectors import angular, cross_force, linear, spatial
 
 # rows of a body's motion
 VELOCITY = wp.constant(0)
 WRENCH = wp.constant(6)
-
-
-@wp.func
-def joint_velocity(scene: Scene, i: int, poses: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int):
-    """Return S x of body i's joint in world axes: angular velocity, and linear velocity at the body's origin."""
-    kind = scene.topology.kind[i]
-    vi = scene.topology.v_start[i]
-    R = load33(poses, i * POSE_ROWS, w)
-    z = wp.vector(R[0, 2], R[1, 2], R[2, 2])
-    nothing = z - z
-    motion = spatial(x[vi, w] * z, nothing)
-    if kind == PRISMATIC:
-        motion = spatial(nothing, x[vi, w] * z)
-    elif kind == BALL:
-        motion = spatial(R * load3(x, vi, w), nothing)
-    elif kind > BALL:
-        motion = spatial(R * load3(x, vi, w), R * load3(x, vi + 3, w))
-    return motion
 
 
 @wp.func
@@ -131,7 +113,7 @@ def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array
     # velocities under x, root to leaves
     for i in range(topology.nbody):
         parent = topology.parent[i]
-        V = joint_velocity(scene, i, poses, x, w)
+        V = joint_world_motion(topology, i, load33(poses, i * POSE_ROWS, w), x, w)
         if parent >= 0:
             V = V + velocity_at(parent, load3(poses, i * POSE_ROWS + 9, w), poses, motion, w)
         store(motion, i * MOTION_ROWS + VELOCITY, w, V)
@@ -164,7 +146,7 @@ def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
         F = load6(motion, i * MOTION_ROWS + WRENCH, w)
-        S = joint_velocity(scene, i, poses, x, w)
+        S = joint_world_motion(topology, i, load33(poses, i * POSE_ROWS, w), x, w)
         S = spatial(angular(S), linear(S) + wp.cross(load3(poses, i * POSE_ROWS + 9, w), angular(S)))
         accumulate(wrench, 6 * i, w, cross_force(S, F))
         if topology.parent[i] >= 0:

@@ -13,7 +13,7 @@ import warp as wp
 
 from pullback.rigid.compile.scene import LOOP_ROWS, POSE_ROWS, Scene
 from pullback.rigid.step.constraint_kernels import ContactSettings, scalar_row
-from pullback.robot.topology import PRISMATIC
+from pullback.robot.joint_kernels import joint_component
 from pullback.spatial.arrays import accumulate, load3, load33, store
 from pullback.spatial.vectors import spatial
 
@@ -83,18 +83,10 @@ def loop_frames_vjp(
 @wp.func
 def dof_power(scene: Scene, v: int, poses: wp.array2d(dtype=Any), force: Any, moment: Any, w: int):
     """Return the power of a force and its moment about the world's origin at the rate one of the dof v."""
-    topology = scene.topology
     i = scene.dof_body[v]
-    kind = topology.kind[i]
-    k = v - topology.v_start[i]
-    axis = k % 3
-    if kind <= PRISMATIC:
-        axis = 2
     R = load33(poses, i * POSE_ROWS, w)
-    push = force
-    if kind != PRISMATIC and k < 3:
-        push = moment - wp.cross(load3(poses, i * POSE_ROWS + 9, w), force)
-    return wp.dot(wp.vector(R[0, axis], R[1, axis], R[2, axis]), push)
+    torque = moment - wp.cross(load3(poses, i * POSE_ROWS + 9, w), force)
+    return joint_component(scene.topology, i, v - scene.topology.v_start[i], spatial(torque * R, force * R))
 
 
 @wp.func

@@ -15,12 +15,19 @@ import warp as wp
 
 from pullback.rigid.step.dynamics_kernels import solve_factor, solve_transposed
 from pullback.rigid.step.force_kernels import Motion, forces_vjp, free_forces, is_driven_finitely
-from pullback.rigid.step.integrate_kernels import quaternion_product
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import NOT_FINITE, OK
-from pullback.robot.topology import BALL, PRISMATIC
-from pullback.spatial.arrays import accumulate, load3, load4, rows_from, store
-from pullback.spatial.vectors import rotation_from_quaternion, rotation_from_quaternion_vjp
+from pullback.robot.joint_kernels import (
+    joint_add_rates,
+    joint_fix_axes,
+    joint_fix_axes_vjp,
+    joint_normalize,
+    joint_normalize_vjp,
+    joint_rates_vjp,
+    joint_unfix_axes,
+    joint_unfix_axes_vjp,
+)
+from pullback.spatial.arrays import rows_from
 
 
 @wp.func
@@ -46,60 +53,24 @@ def stage_row(job: Job, i: int):
 
 
 @wp.func
-def spin(quat: Any, rate: Any):
-    """Return the rate of a quaternion at an angular velocity in the body's axes."""
-    half = rate.dtype(0.5) * rate
-    return quaternion_product(quat, wp.vector(half[0], half[1], half[2], rate.dtype(0.0)))
-
-
-@wp.func
 def write_stage(job: Job, i: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write q and qd of stage i, or of the end of the step, from the rates of the stages before: eqs. (2), (3)."""
     topology = job.scene.topology
     nq = job.scene.nq
-    nv = topology.nv
     dt = scratch.dtype(job.settings.dt)
-    start = stage_row(job, 0)
-    here = stage_row(job, i)
+    q = rows_from(scratch, stage_row(job, i))
+    qd = rows_from(scratch, stage_row(job, i) + nq)
+    for r in range(nq + topology.nv):
+        q[r, w] = scratch[stage_row(job, 0) + r, w]
     for body in range(topology.nbody):
-        kind = topology.kind[body]
-        qi = topology.q_start[body]
-        vi = nq + topology.v_start[body]
-        if kind <= PRISMATIC:
-            coordinate = scratch[start + qi, w]
-            velocity = scratch[start + vi, w]
-            for j in range(i):
-                part = share(job.stages, i, j, dt)
-                coordinate += part * scratch[stage_row(job, j) + vi, w]
-                velocity += part * scratch[stage_row(job, j) + vi + nv, w]
-            scratch[here + qi, w] = coordinate
-            scratch[here + vi, w] = velocity
-        else:
-            turn = int(qi)
-            if kind > BALL:
-                turn = qi + 3
-            quat = load4(scratch, start + turn, w)
-            angular = load3(scratch, start + vi, w)
-            for j in range(i):
-                part = share(job.stages, i, j, dt)
-                row = stage_row(job, j)
-                quat = quat + part * spin(load4(scratch, row + turn, w), load3(scratch, row + vi, w))
-                angular = angular + part * load3(scratch, row + vi + nv, w)
-            store(scratch, here + turn, w, quat)
-            store(scratch, here + vi, w, angular)
-            if kind > BALL:
-                p = load3(scratch, start + qi, w)
-                z = rotation_from_quaternion(load4(scratch, start + turn, w)) * load3(scratch, start + vi + 3, w)
-                for j in range(i):
-                    part = share(job.stages, i, j, dt)
-                    row = stage_row(job, j)
-                    R = rotation_from_quaternion(load4(scratch, row + turn, w))
-                    v = load3(scratch, row + vi + 3, w)
-                    change = load3(scratch, row + vi + nv + 3, w) + wp.cross(load3(scratch, row + vi, w), v)
-                    p = p + R * (part * v)
-                    z = z + R * (part * change)
-                store(scratch, here + qi, w, p)
-                store(scratch, here + vi + 3, w, z * rotation_from_quaternion(quat))
+        joint_fix_axes(topology, body, q, w, qd)
+        for j in range(i):
+            row = stage_row(job, j)
+            joint_add_rates(
+                topology, body, share(job.stages, i, j, dt), rows_from(scratch, row), rows_from(scratch, row + nq),
+                rows_from(scratch, row + nq + topology.nv), w, q, qd,
+            )  # fmt: skip
+        joint_unfix_axes(topology, body, q, w, qd)
 
 
 @wp.func
@@ -140,12 +111,7 @@ def finish(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
         scratch[place.qd + r, w] = scratch[end + job.scene.nq + r, w]
         total += wp.abs(scratch[end + job.scene.nq + r, w])
     for body in range(topology.nbody):
-        if topology.kind[body] > PRISMATIC:
-            turn = int(place.q + topology.q_start[body])
-            if topology.kind[body] > BALL:
-                turn += 3
-            quat = load4(scratch, turn, w)
-            store(scratch, turn, w, quat / wp.length(quat))
+        joint_normalize(topology, body, w, rows_from(scratch, place.q))
     return wp.isfinite(total)
 
 
@@ -177,15 +143,7 @@ def end_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any), adj: wp.array2d(dt
     for r in range(topology.nv):
         adj[job.scene.nq + r, w] = scratch[job.scratch.next_adj_qd + r, w]
     for body in range(topology.nbody):
-        if topology.kind[body] > PRISMATIC:
-            turn = int(topology.q_start[body])
-            if topology.kind[body] > BALL:
-                turn += 3
-            quat = load4(scratch, stage_row(job, job.stages) + turn, w)
-            length = wp.length(quat)
-            unit = quat / length
-            adj_unit = load4(adj, turn, w)
-            store(adj, turn, w, (adj_unit - wp.dot(unit, adj_unit) * unit) / length)
+        joint_normalize_vjp(topology, body, rows_from(scratch, stage_row(job, job.stages)), w, adj)
 
 
 @wp.func
@@ -196,58 +154,25 @@ def rates_vjp(
     """Write the cotangents of q, qd and qdd of stage i for those of its rates, eq. (1): eq. (6)."""
     topology = job.scene.topology
     nq = job.scene.nq
-    half = scratch.dtype(0.5)
-    zero = scratch.dtype(0.0)
     here = stage_row(job, i)
     for body in range(topology.nbody):
-        kind = topology.kind[body]
-        qi = topology.q_start[body]
-        vi = topology.v_start[body]
-        if kind <= PRISMATIC:
-            adj[qi, w] = zero
-            adj[nq + vi, w] = adj_rates[qi, w]
-            adj_qdd[vi, w] = adj_rates[nq + vi, w]
-        else:
-            turn = int(qi)
-            if kind > BALL:
-                turn = qi + 3
-            quat = load4(scratch, here + turn, w)
-            angular = load3(scratch, here + nq + vi, w)
-            adj_quat = load4(adj_rates, turn, w)
-            asked = quaternion_product(wp.vector(-quat[0], -quat[1], -quat[2], quat[3]), half * adj_quat)
-            adj_angular = wp.vector(asked[0], asked[1], asked[2])
-            adj_quat = spin(adj_quat, -angular)
-            store(adj_qdd, vi, w, load3(adj_rates, nq + vi, w))
-            if kind > BALL:
-                R = rotation_from_quaternion(quat)
-                v = load3(scratch, here + nq + vi + 3, w)
-                change = load3(scratch, here + nq + topology.nv + vi + 3, w) + wp.cross(angular, v)
-                adj_p = load3(adj_rates, qi, w) * R
-                adj_z = load3(adj_rates, nq + vi + 3, w) * R
-                adj_angular = adj_angular + wp.cross(v, adj_z)
-                adj_turn = wp.cross(change, adj_z) + wp.cross(v, adj_p)
-                adj_quat = adj_quat + rotation_from_quaternion_vjp(quat, adj_turn)
-                store(adj, qi, w, wp.vector(zero, zero, zero))
-                store(adj, nq + vi + 3, w, wp.cross(adj_z, angular) + adj_p)
-                store(adj_qdd, vi + 3, w, adj_z)
-            store(adj, turn, w, adj_quat)
-            store(adj, nq + vi, w, adj_angular)
+        joint_rates_vjp(
+            topology, body, rows_from(scratch, here), rows_from(scratch, here + nq),
+            rows_from(scratch, here + nq + topology.nv), adj_rates, rows_from(adj_rates, nq), w,
+            adj, rows_from(adj, nq), adj_qdd,
+        )  # fmt: skip
 
 
 @wp.func
 def axes_vjp(job: Job, i: int, w: int, scratch: wp.array2d(dtype=Any), adj: wp.array2d(dtype=Any)):
     """Replace the cotangents of q and qd of stage i by those of q and z, v = R^T z: eq. (7)."""
     topology = job.scene.topology
+    nq = job.scene.nq
     here = stage_row(job, i)
     for body in range(topology.nbody):
-        if topology.kind[body] > BALL:
-            turn = topology.q_start[body] + 3
-            linear = job.scene.nq + topology.v_start[body] + 3
-            quat = load4(scratch, here + turn, w)
-            adj_v = load3(adj, linear, w)
-            adj_turn = wp.cross(adj_v, load3(scratch, here + linear, w))
-            accumulate(adj, turn, w, rotation_from_quaternion_vjp(quat, adj_turn))
-            store(adj, linear, w, rotation_from_quaternion(quat) * adj_v)
+        joint_unfix_axes_vjp(
+            topology, body, rows_from(scratch, here), rows_from(scratch, here + nq), w, adj, rows_from(adj, nq)
+        )
 
 
 @wp.func
@@ -263,14 +188,10 @@ def start_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
             total += scratch[place.stage_adj + i * size + r, w]
         scratch[place.adj_q + r, w] = total
     for body in range(topology.nbody):
-        if topology.kind[body] > BALL:
-            turn = topology.q_start[body] + 3
-            linear = nq + topology.v_start[body] + 3
-            quat = load4(scratch, place.stages + turn, w)
-            adj_v = load3(scratch, place.adj_q + linear, w) * rotation_from_quaternion(quat)
-            adj_turn = wp.cross(load3(scratch, place.stages + linear, w), adj_v)
-            accumulate(scratch, place.adj_q + turn, w, rotation_from_quaternion_vjp(quat, adj_turn))
-            store(scratch, place.adj_q + linear, w, adj_v)
+        joint_fix_axes_vjp(
+            topology, body, rows_from(scratch, place.stages), rows_from(scratch, place.stages + nq), w,
+            rows_from(scratch, place.adj_q), rows_from(scratch, place.adj_q + nq),
+        )  # fmt: skip
 
 
 @wp.func
