@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pullback.control.identify.unknowns import Unknown
 from pullback.control.identify.windows import Recording
-from pullback.control.search.unknowns import Unknown
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree

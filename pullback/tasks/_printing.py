@@ -18,7 +18,7 @@ NOT_THE_LOSS = ("iterations", "out", "fresh", "device")
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a checkpoint must agree in."""
-    return {name: str(value) for name, value in options.items() if name not in NOT_THE_LOSS}
+    return {name: value for name, value in options.items() if name not in NOT_THE_LOSS}
 
 
 def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pullback.core.errors import PullbackError
-from pullback.core.interrupt import gentle_interrupt
+from pullback.core.module_descent import ModuleDescent
+from pullback.core.search_loop import SearchLoop
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load
@@ -30,14 +30,14 @@ from pullback.tasks._device import find_device
 
 Tensor = torch.Tensor
 
-# the optimiser is done when this many epochs lower the loss by this share of it, or less
-PATIENCE = 5
-STANDSTILL = 1e-9
-# relative change of a mass for differences; an answer of the data below this, in standard deviations, is none
+PATIENCE, STANDSTILL = 5, 1e-9
+"""The optimiser ends when this many iterations do not lower the loss by this fraction."""
 DIFFERENCE = 1e-4
+"""Relative change of a mass in central differences."""
 NO_EFFECT = 1e-9
-# a standard error above this share of the mass means that the data hardly tells it
+"""A mass that changes the prediction by less, in standard deviations of the data, has no effect."""
 WEAK = 0.1
+"""A mass with a larger relative standard error is poorly determined."""
 
 
 @dataclass
@@ -76,9 +76,20 @@ class Identified:
     learned: Tensor
     standard_error: Tensor
     losses: list[float] = field(default_factory=list)
-    interrupted: bool = False
+    reason: str = ""
+    """Why the optimiser ended: "patience" and "converged" mean that it reached a minimum."""
     picture: Path | None = None
     urdf: Path | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.reason == "interrupted"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the optimiser reached a minimum."""
+        return self.reason in ("patience", "converged")
 
     @property
     def error(self) -> Tensor:
@@ -112,10 +123,10 @@ def run(options: Options) -> Identified:
     target = data.tau if options.motion == "sine" else data.qdd
     loss_of = NMSELoss(target.var(0))
 
-    losses, interrupted = learn(robot, lambda: loss_of(predict(robot, data, options.motion), target), options, console)
+    losses, reason = learn(robot, lambda: loss_of(predict(robot, data, options.motion), target), options, console)
     learned = masses(robot, links)
     errors = standard_error(robot, links, data, options.motion)
-    found = Identified(links, true, start, learned, errors, losses, interrupted)
+    found = Identified(links, true, start, learned, errors, losses, reason)
     report(found, console)
     found.picture = draw(found, options.noise**2, options.out / "identify_masses.png")
     found.urdf = export_urdf(robot, options.out / "identify_masses.urdf")
@@ -132,46 +143,12 @@ def predict(robot: RobotModel, data: MotionData, motion: str) -> Tensor:
 
 def learn(
     robot: RobotModel, loss_of: Callable[[], Tensor], options: Options, console: Console
-) -> tuple[list[float], bool]:
-    """Descend with L-BFGS; return the losses, and whether the user stopped it. The best values stay in the robot."""
-    # one iteration a call, so that the bar moves; each may search along its line
-    optimizer = torch.optim.LBFGS(
-        robot.parameters(),
-        max_iter=1,
-        max_eval=30,
-        history_size=20,
-        tolerance_grad=1e-12,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    losses: list[float] = []
-    best = deepcopy(robot.state_dict())
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("loss {task.fields[loss]:.3e}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        bar = progress.add_task("learning masses", total=options.epochs, loss=float("nan"))
-        while len(losses) < options.epochs and not converged(losses) and not stop:
-            before = deepcopy(robot.state_dict())
-            losses.append(optimizer.step(closure).item())
-            best = before if losses[-1] == min(losses) else best
-            progress.update(bar, advance=1, loss=losses[-1])
-        if not stop:
-            progress.update(bar, completed=options.epochs)
-    if stop:
-        console.print(f"[yellow]stopped after {len(losses)} epochs; this is what was reached[/]")
-    robot.load_state_dict(best)
-    return losses, bool(stop)
-
-
-def converged(losses: list[float]) -> bool:
-    """Tell whether the last epochs changed nothing."""
-    return len(losses) > PATIENCE and losses[-1 - PATIENCE] - losses[-1] <= STANDSTILL * losses[-1]
+) -> tuple[list[float], str]:
+    """Fit the masses by L-BFGS; return the losses and why it ended. The best values stay in the robot."""
+    search = ModuleDescent(loss_of, robot, "lbfgs", patience=PATIENCE, tolerance=STANDSTILL)
+    reason = SearchLoop(options.epochs, "fitting masses", console=console).run(search)
+    search.restore_best()
+    return search.losses, reason
 
 
 @torch.no_grad()
@@ -227,7 +204,7 @@ def report(found: Identified, console: Console) -> None:
         console.print(
             f"weak: the noise leaves it uncertain by more than {WEAK:.0%}; more samples or other motions help"
         )
-    if not converged(found.losses):
+    if not found.converged:
         console.print("not converged: standard errors do not count the way the optimiser has still to go")
     if found.losses:
         console.print(f"loss: {found.losses[0]:.3e} at the start, {min(found.losses):.3e} at its best")

@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.core.interrupt import gentle_interrupt
+from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.tasks._device import find_device
 from pullback.tasks._printing import settings_of
 from pullback.tasks._thin_wall import moments, thin_wall
@@ -141,6 +140,8 @@ def check(options: Options) -> list[str]:
         raise PullbackError("all numbers are known; there is nothing to find")
     if not options.wrong_by > 1.0:
         raise PullbackError(f"wrong_by is {options.wrong_by:g}; expected more than 1")
+    if options.iterations < 1:
+        raise PullbackError(f"iterations is {options.iterations}; give 1 or more")
     if not options.noise >= 0.0:
         raise PullbackError(f"noise is {options.noise:g} K; expected 0 or more")
     return names
@@ -190,71 +191,80 @@ class Model:
         return torch.stack(columns, 1)
 
 
+class LeastSquares:
+    """Levenberg–Marquardt on the logarithms x of the factors: gradient by the adjoint, JᵀJ by differences."""
+
+    def __init__(self, model: Model, start: Tensor, data: Tensor, limit: float) -> None:
+        self.model, self.data = model, data
+        # heat capacity and conductivity decide which time step is stable: they are bounded
+        tight = ("heat_capacity", "conductivity")
+        self.bound = torch.tensor([log(limit) if name in tight else 10.0 for name in model.names])
+        self.x, self.damping, self.at_rest = torch.log(start), 1e-2, False
+        self.losses: list[float] = []
+        """Mean square error [K²] at the beginning of each iteration."""
+        self.last_loss = float("inf")
+        """The error at x."""
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations."""
+        return len(self.losses)
+
+    @property
+    def ended(self) -> str:
+        """Why the search is over, or an empty string."""
+        return "converged" if self.at_rest else ""
+
+    def summary(self) -> str:
+        """Return the error as text."""
+        return f"rms error {self.losses[-1] ** 0.5:.4g} K" if self.losses else ""
+
+    def iterate(self) -> None:
+        """Take one damped step that lowers the error, or find that the search is at rest."""
+        x = self.x.detach().requires_grad_()
+        loss = th.history_error(self.model.see(torch.exp(x)), self.data)
+        (gradient,) = torch.autograd.grad(loss, x)
+        x, now, count = x.detach(), loss.item(), self.data.numel()
+        J = self.model.derivative(torch.exp(x))
+        H = 2.0 * J.mT @ J / count
+        error = (torch.linalg.pinv(H).diagonal() * 2.0 * now / count).sqrt()
+        # increase the damping until a step lowers the error
+        while True:
+            step = -torch.linalg.solve(H + self.damping * torch.diag(H.diagonal()), gradient)
+            step = (x + step * (FARTHEST / step.abs().max()).clamp(max=1.0)).clamp(-self.bound, self.bound) - x
+            self.at_rest = bool((step.abs() < AT_REST * error.clamp(min=1e-3)).all())
+            with torch.no_grad():
+                there = th.history_error(self.model.see(torch.exp(x + step)), self.data).item()
+            if there < now or self.at_rest:
+                break
+            self.damping *= 10.0
+        if there < now:
+            self.x, self.damping = x + step, 0.1 * self.damping
+        self.losses.append(now)
+        self.last_loss = min(there, now)
+
+    def state(self) -> dict[str, Any]:
+        """Return the point, the damping and the history."""
+        return {name: getattr(self, name) for name in ("x", "damping", "at_rest", "losses", "last_loss")}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        for name in self.state():
+            setattr(self, name, state[name])
+
+
 def fit(
     model: Model, start: Tensor, data: Tensor, limit: float, options: Options, console: Console
 ) -> tuple[Tensor, list[float], bool]:
-    """Return the factors that fit the data best, the losses on the way, and whether it was interrupted."""
-    # heat capacity and conductivity set the stable step; they have bounds
-    bound = torch.tensor([log(limit) if name in ("heat_capacity", "conductivity") else 10.0 for name in model.names])
-    checkpoint = Checkpoint(options.out / "checkpoint.pt", settings_of(asdict(options)))
-    x, damping, losses = checkpoint.load(options.fresh) or (torch.log(start), 1e-2, [])
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("rms error {task.fields[rms]:.4g} K"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        done, total = len(losses), options.iterations
-        bar = progress.add_task("finding the numbers", total=total, completed=done, rms=float("nan"))
-        for _ in range(max(1, total - done)):
-            x = x.detach().requires_grad_()
-            loss = th.history_error(model.see(torch.exp(x)), data)
-            (gradient,) = torch.autograd.grad(loss, x)
-            losses.append(loss.item())
-            progress.update(bar, advance=1, rms=losses[-1] ** 0.5)
-            x = x.detach()
-            J = model.derivative(torch.exp(x))
-            H = 2.0 * J.mT @ J / data.numel()
-            error = (torch.linalg.pinv(H).diagonal() * 2.0 * losses[-1] / data.numel()).sqrt()
-            # damp more until a step leads down
-            while True:
-                step = -torch.linalg.solve(H + damping * torch.diag(H.diagonal()), gradient)
-                step = (x + step * (FARTHEST / step.abs().max()).clamp(max=1.0)).clamp(-bound, bound) - x
-                small = bool((step.abs() < AT_REST * error.clamp(min=1e-3)).all())
-                with torch.no_grad():
-                    there = th.history_error(model.see(torch.exp(x + step)), data).item()
-                if there < losses[-1] or small:
-                    break
-                damping *= 10.0
-            if there < losses[-1]:
-                x, damping = x + step, 0.1 * damping
-            checkpoint.save(x, damping, losses)
-            if small or stop:
-                break
-        progress.update(bar, completed=options.iterations)
-    losses.append(min(there, losses[-1]))
-    if stop:
-        console.print(f"[yellow]stopped after {len(losses) - 1} iterations; this is what was reached[/]")
-    return torch.exp(x), losses, bool(stop)
-
-
-class Checkpoint:
-    """The state of a fit in a file, for the same options to go on from."""
-
-    def __init__(self, path: Path, settings: dict[str, str]) -> None:
-        self.path, self.settings = path, settings
-
-    def save(self, x: Tensor, damping: float, losses: list[float]) -> None:
-        """Write the state, whole or not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_suffix(".new")
-        torch.save({"settings": self.settings, "state": (x.detach(), damping, list(losses))}, new)
-        new.replace(self.path)
-
-    def load(self, fresh: bool) -> tuple[Tensor, float, list[float]] | None:
-        """Return the state if there is one to go on from; one of other options is refused."""
-        if fresh or not self.path.exists():
-            return None
-        kept = torch.load(self.path, weights_only=True)
-        if kept["settings"] != self.settings:
-            raise PullbackError(f"{self.path} was written with other options; give another --out, or --fresh")
-        return kept["state"]
+    """Return the factors that fit the data best, the losses, and whether the search was interrupted."""
+    search = LeastSquares(model, start, data, limit)
+    checkpoint = Checkpoint(
+        search, options.out / "checkpoint.pt", settings_of(asdict(options)), "give another --out, or --fresh"
+    )
+    if checkpoint.path.exists() and not options.fresh:
+        checkpoint.resume()
+    reason = SearchLoop(options.iterations, "fitting", console=console).run(search, checkpoint)
+    return torch.exp(search.x), [*search.losses, search.last_loss], reason == "interrupted"
 
 
 def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: float) -> Identified:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pullback.control.search.methods import cosine_schedule
+from pullback.control.search.search import Found
+from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
-from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
@@ -111,9 +112,9 @@ def run(options: Options) -> Leap:
     between = even_knots(steps, 1 + round(options.duration * KNOTS_PER_SECOND)).to(device)
     with console.status("compiling the kernels, once on a machine"):
         warm_up(sim)
-    knots, losses, interrupted = learn(sim, between, options, console)
-    found = watch(sim, targets_of(knots[None], between)[:, 0], losses, steps)
-    found.interrupted = interrupted
+    search = learn(sim, between, options, console)
+    found = watch(sim, targets_of(search.best[None], between)[:, 0], search.losses, steps)
+    found.interrupted = search.interrupted
     report(found, options, console)
     found.picture = draw(found, options, options.out / "leap.png")
     console.print(f"picture: {found.picture}")
@@ -168,37 +169,20 @@ def loss_of(q: Tensor, qd: Tensor, options: Options) -> Tensor:
     return 30.0 * half_way + 10.0 * landing + pose + 0.01 * rest + 5.0 * tilt
 
 
-def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> tuple[Tensor, Tensor, bool]:
-    """Descend with Adam; return the best knots (knots, 6), the losses (epochs, starts), and whether it was stopped."""
+def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> Found:
+    """Optimise the knots (knots, 6) by Adam from random starts."""
     generator = torch.Generator().manual_seed(options.seed)
     start = torch.randn(options.starts, between.shape[1], 6, dtype=torch.float64, generator=generator)
-    knots = (JITTER * start).to(sim.device).requires_grad_()
-    state = sim.initial_state(batch=options.starts)
-    optimizer = torch.optim.Adam([knots], lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
-    best, best_loss = knots.detach()[0], float("inf")
-    history: list[Tensor] = []
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("best loss {task.fields[loss]:.3f}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        bar = progress.add_task("learning to leap", total=options.epochs, loss=float("nan"))
-        while len(history) < options.epochs and not stop:
-            optimizer.zero_grad()
-            motion = sim.rollout(state, targets_of(knots, between))
-            losses = loss_of(motion.q, motion.qd, options)
-            losses.sum().backward()
-            history.append(losses.detach().cpu())
-            # keep the best before the step changes it
-            if losses.min().item() < best_loss:
-                best, best_loss = knots.detach()[losses.argmin()].clone(), losses.min().item()
-            assert knots.grad is not None
-            knots.grad *= (LONGEST_GRADIENT / knots.grad.flatten(1).norm(dim=1)).clamp(max=1.0)[:, None, None]
-            optimizer.step()
-            schedule.step()
-            progress.update(bar, advance=1, loss=best_loss)
-    if stop:
-        console.print(f"[yellow]stopped after {len(history)} epochs; this is what was reached[/]")
-    return best, torch.stack(history), bool(stop)
+    def objective(knots: Tensor) -> Tensor:
+        motion = sim.rollout(sim.initial_state(batch=len(knots)), targets_of(knots, between))
+        return loss_of(motion.q, motion.qd, options)
+
+    return minimize(
+        objective, (JITTER * start).to(sim.device), iterations=options.epochs, learning_rate=LEARNING_RATE,
+        schedule=cosine_schedule(options.epochs), longest_gradient=LONGEST_GRADIENT, label="learning to leap",
+        console=console,
+    )  # fmt: skip
 
 
 @torch.no_grad()

@@ -8,10 +8,10 @@ import torch
 
 import pullback as pb
 from pullback.control import AmbiguityWarning, Recording, Unknown
+from pullback.control.identify import fit, windows
 from pullback.control.identify.identify import identify
-from pullback.control.identify.identify import windows as windows_module
+from pullback.control.identify.unknowns import Unknowns
 from pullback.control.identify.windows import _by_differences, _by_reverse_mode, cut, linearized, residuals
-from pullback.control.search.unknowns import Unknowns
 
 DT = 5e-3
 DOUBLE = torch.float64
@@ -216,7 +216,7 @@ def test_a_robot_away_from_the_origin_with_an_integrator_that_linearize_is_not_f
 def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
     sim, recording = swinging
     calls = []
-    true_linearized = windows_module.linearized
+    true_linearized = windows.linearized
 
     def impatient(*arguments):
         calls.append(1)
@@ -224,8 +224,7 @@ def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return true_linearized(*arguments)
 
-    # the function of the same name hides the module
-    monkeypatch.setattr(__import__("sys").modules["pullback.control.identify.identify"], "linearized", impatient)
+    monkeypatch.setattr(fit, "linearized", impatient)
     found = identify(sim, recording, [Unknown("arm/link0", "mass", start=2.0)])
     assert found.interrupted
     assert "stopped by the user" in found.reason

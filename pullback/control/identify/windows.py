@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pullback.control.search.unknowns import Unknowns
+from pullback.control.identify.unknowns import Unknowns
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory

@@ -14,7 +14,7 @@ import torch
 from pullback.control.costs.costs import Blocks, BoundSum, Place, Torch
 from pullback.control.costs.torch_costs import BoundResidual, try_function
 from pullback.control.ilqr.problem import Problem
-from pullback.control.search.report import Result, Table
+from pullback.control.ilqr.report import Result, Table
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory

@@ -17,8 +17,8 @@ import torch
 from pullback.control.ilqr.curvature import add_dynamics_curvature
 from pullback.control.ilqr.iterate import Iterate, Promise, Search, first_iterate, line_search, on_host
 from pullback.control.ilqr.problem import Problem
+from pullback.control.ilqr.report import Result, Row, Table
 from pullback.control.ilqr.riccati import Policy, Quadratic, backward_pass
-from pullback.control.search.report import Result, Row, Table
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.state import State, Trajectory

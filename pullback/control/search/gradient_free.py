@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pullback.control.search.options import SearchSettings
 from pullback.control.search.search import Evaluation, Method
 from pullback.core.errors import PullbackError
 
@@ -20,8 +21,9 @@ POPULATION = 32
 """Of random shooting, unless given."""
 
 
-def make_gradient_free(name: str, centre: Tensor, population: int | None, spread: float, seed: int) -> Method:
+def make_gradient_free(name: str, centre: Tensor, settings: SearchSettings) -> Method:
     """Return "cma" or "random" around a centre (n,)."""
+    population, spread, seed = settings.population, settings.spread, settings.seed
     if not 0.0 < spread < float("inf"):
         raise PullbackError(f"spread is {spread}; give a positive standard deviation")
     if population is not None and population < 2:
@@ -54,7 +56,7 @@ class Evolution:
             raise PullbackError("CMA-ES needs the package cma: pip install 'pullback[search]'") from None
         if centre.numel() < 2:
             raise PullbackError("CMA-ES needs at least two numbers to search for; take method='random' or a gradient")
-        self._like, self.ended = centre, ""
+        self._like, self.ended, self.settings = centre, "", {"spread": spread, "population": population}
         options: dict[str, Any] = {"verbose": -9, "randn": Normal(seed), "seed": np.nan, "CMA_diagonal": False}
         # it ends when minimize says so
         options |= {"tolfun": 0, "tolx": 0, "tolfunhist": 0, "tolstagnation": 0, "tolflatfitness": 1_000_000}
@@ -89,36 +91,41 @@ class Evolution:
         packed = np.frombuffer(self._strategy.pickle_dumps(), dtype=np.uint8)
         return {"strategy": torch.from_numpy(packed.copy())}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
         self._strategy = pickle.loads(state["strategy"].numpy().tobytes())
 
 
 class RandomShooting:
     """Independent normal draws around the centre, which is the first candidate itself."""
 
-    name, uses_gradient = "random", False
+    name, uses_gradient, ended = "random", False, ""
 
     def __init__(self, centre: Tensor, population: int, spread: float, seed: int) -> None:
         self._centre, self.population, self._spread = centre, population, spread
-        self._generator, self._fresh = torch.Generator().manual_seed(seed), True
+        self.settings = {"spread": spread, "population": population}
+        self._generator, self._done = torch.Generator().manual_seed(seed), 0
+        # the random state before candidates that were asked for and not evaluated yet
+        self._before = self._generator.get_state()
 
     def ask(self) -> Tensor:
-        """Return fresh draws."""
+        """Return new draws."""
+        self._before = self._generator.get_state()
         noise = torch.randn(self.population, len(self._centre), dtype=torch.float64, generator=self._generator)
-        if self._fresh:
+        if self._done == 0:
             noise[0] = 0.0
         return self._centre + self._spread * noise.to(self._centre)
 
     def tell(self, found: Evaluation) -> None:
-        """Note that the centre is known."""
-        self._fresh = False
+        """Count the iteration."""
+        self._done += 1
+        self._before = self._generator.get_state()
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the random numbers."""
-        return {"generator": self._generator.get_state(), "fresh": self._fresh}
+        """Return the random state after the last finished iteration."""
+        return {"generator": self._before, "done": self._done}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
         self._generator.set_state(state["generator"])
-        self._fresh = state["fresh"]
+        self._done = state["done"]

@@ -33,7 +33,7 @@ class BatchLBFGS:
 
     def __init__(self, x: Tensor, first: float, memory: int = 10) -> None:
         rows, n = x.shape
-        self.first, self.ended = first, ""
+        self.first, self.ended, self.settings = first, "", {}
         zeros, none = x.new_zeros(rows), x.new_zeros(memory, rows)
         self._tensors = {
             "x": x.clone(),
@@ -117,6 +117,8 @@ class BatchLBFGS:
         """Return the points, directions and histories."""
         return {"tensors": self._tensors, "ended": self.ended}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
-        self._tensors, self.ended = state["tensors"], state["ended"]
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        device = self._tensors["x"].device
+        self._tensors = {name: tensor.to(device) for name, tensor in state["tensors"].items()}
+        self.ended = state["ended"]
