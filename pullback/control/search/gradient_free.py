@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from typing import Any
 
@@ -34,7 +33,7 @@ def make_gradient_free(name: str, centre: Tensor, settings: SearchSettings) -> M
 
 
 class Normal:
-    """Normal numbers from a generator of their own, which is pickled with them: `cma` would use numpy's global one."""
+    """Normal numbers from a generator of their own: `cma` would use numpy's global one."""
 
     def __init__(self, seed: int) -> None:
         self.generator = np.random.RandomState(seed)
@@ -45,9 +44,13 @@ class Normal:
 
 
 class Evolution:
-    """CMA-ES. Candidates that are not finite count as the worst of their population."""
+    """CMA-ES. Candidates that are not finite count as the worst of their population.
 
-    name, uses_gradient = "cma", False
+    The strategy is a function of its start, its seed and the losses it was told. A checkpoint holds these losses, and
+    a resumed search replays them: plain numbers, where the package itself offers only pickles.
+    """
+
+    name, uses_gradient, ended = "cma", False, ""
 
     def __init__(self, centre: Tensor, population: int | None, spread: float, seed: int) -> None:
         try:
@@ -56,7 +59,7 @@ class Evolution:
             raise PullbackError("CMA-ES needs the package cma: pip install 'pullback[search]'") from None
         if centre.numel() < 2:
             raise PullbackError("CMA-ES needs at least two numbers to search for; take method='random' or a gradient")
-        self._like, self.ended, self.settings = centre, "", {"spread": spread, "population": population}
+        self._like, self.settings = centre, {"spread": spread, "population": population}
         options: dict[str, Any] = {"verbose": -9, "randn": Normal(seed), "seed": np.nan, "CMA_diagonal": False}
         # it ends when minimize says so
         options |= {"tolfun": 0, "tolx": 0, "tolfunhist": 0, "tolstagnation": 0, "tolflatfitness": 1_000_000}
@@ -68,6 +71,7 @@ class Evolution:
             warnings.simplefilter("ignore")
             self._strategy = cma.CMAEvolutionStrategy(centre.cpu().double().numpy(), spread, options)
         self._asked: list[np.ndarray] = []
+        self._told: list[Tensor] = []
 
     @property
     def population(self) -> int:
@@ -81,19 +85,33 @@ class Evolution:
 
     def tell(self, found: Evaluation) -> None:
         """Rank the population and adapt."""
-        losses = torch.where(found.bad, torch.inf, found.losses).double().cpu().numpy()
-        finite = losses[np.isfinite(losses)]
-        losses[~np.isfinite(losses)] = finite.max() + 1.0 + abs(finite.max())
-        self._strategy.tell(self._asked, losses.tolist())
+        self._tell(torch.where(found.bad, torch.inf, found.losses).double().cpu())
+
+    def _tell(self, losses: Tensor) -> None:
+        """Rank the population by losses (population,), infinite where they are not finite."""
+        self._told.append(losses)
+        worst = losses[losses.isfinite()].max()
+        ranked = torch.where(losses.isfinite(), losses, worst + 1.0 + worst.abs())
+        self._strategy.tell(self._asked, ranked.tolist())
 
     def state(self) -> dict[str, Any]:
-        """Return the strategy with its random numbers, as bytes in a tensor."""
-        packed = np.frombuffer(self._strategy.pickle_dumps(), dtype=np.uint8)
-        return {"strategy": torch.from_numpy(packed.copy())}
+        """Return the losses of all finished iterations, and what they led to."""
+        losses = torch.stack(self._told) if self._told else torch.zeros(0, self.population, dtype=torch.float64)
+        return {"losses": losses, "mean": torch.as_tensor(self._strategy.mean), "sigma": float(self._strategy.sigma)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
-        self._strategy = pickle.loads(state["strategy"].numpy().tobytes())
+        """Replay the losses of a saved search, and check that they lead to the same state."""
+        losses, mean = state["losses"], state["mean"]
+        if losses.ndim != 2 or losses.shape[1] != self.population or losses.dtype != torch.float64:
+            raise PullbackError(f"it has losses of shape {tuple(losses.shape)}; expected (n, {self.population})")
+        for row in losses:
+            self._asked = self._strategy.ask()
+            self._tell(row)
+        if not torch.equal(torch.as_tensor(self._strategy.mean), mean) or self._strategy.sigma != state["sigma"]:
+            raise PullbackError(
+                "its losses do not lead to its state: it was written from another start, or with another version of "
+                "cma or numpy"
+            )
 
 
 class RandomShooting:
