@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.control.costs.costs import ControlCost, StateCost
-from pullback.control.ilqr.ilqr import LEAST, ilqr
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.control.ilqr.mpc import Drive, mpc
+from pullback.control.ilqr.options import LEAST
 from pullback.control.ilqr.problem import Problem
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize

@@ -281,6 +281,7 @@ def test_bad_unknowns_are_named(swinging, unknown, text):
         ({"window": 0}, r"window is 0; give a whole number of samples"),
         ({"window": 500}, r"window is 500 samples, and a recording has 100"),
         ({"stride": 0}, r"stride is 0"),
+        ({"windows": 5}, r"no option of identify named 'windows'; did you mean 'window'"),
         ({"method": "newton"}, r"method is 'newton'; choose from: lm, gauss-newton, adam"),
         ({"iterations": -1}, r"iterations is -1"),
         ({"noise": (0.0, 1.0)}, r"noise is \[0.0, 1.0\]; give positive numbers"),

@@ -365,6 +365,7 @@ def test_bad_problems(change, words):
         ({"regularization": 0.0}, "regularization is 0.0"),
         ({"hessian": "half"}, "hessian is 'half'"),
         ({"tolerance": float("nan")}, "tolerance is nan"),
+        ({"tolerence": 1e-3}, "no option of ilqr named 'tolerence'; did you mean 'tolerance'"),
     ],
 )
 def test_bad_searches(given, words):

@@ -270,6 +270,7 @@ def test_bad_input_is_named_before_anything_runs():
         (r"patience is 0", {"patience": 0}),
         (r"learning_rate is -1", {"learning_rate": -1}),
         (r"no method named 'adan'; did you mean 'adam'", {"method": "adan"}),
+        (r"no option of minimize named 'learning_rates'; did you mean 'learning_rate'", {"learning_rates": 0.1}),
         (r"spread is 0", {"method": "cma", "spread": 0.0}),
         (r"population is 1", {"method": "random", "population": 1}),
         (r"no checkpoint to resume from at gone\.pt", {"resume": "gone.pt"}),

@@ -7,12 +7,15 @@ A constraint c = 0 adds (ρ/2) |c + λ/ρ|² to the cost, one c <= 0 adds (ρ/2)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 
 from pullback.control.costs.costs import Blocks, BoundSum, Place, Torch
 from pullback.control.costs.torch_costs import BoundResidual, try_function
+from pullback.control.ilqr.ilqr import solve
+from pullback.control.ilqr.options import IlqrSettings
 from pullback.control.ilqr.problem import Problem
 from pullback.control.ilqr.report import Result, Table
 from pullback.core.errors import PullbackError
@@ -119,15 +122,10 @@ def solve_constrained(
     problem: Problem,
     controls: Tensor | None,
     states: Trajectory | State | None,
-    *,
-    iterations: int,
-    tolerance: float,
-    met: float = 1e-6,
-    **options: Any,
+    settings: IlqrSettings,
+    violation: float = 1e-6,
 ) -> Result:
-    """Solve problems with constraints until they are met to `met`; `iterations` is for all rounds together."""
-    from pullback.control.ilqr.ilqr import ilqr
-
+    """Solve problems until constraints are violated by at most `violation`; iterations are those of all rounds."""
     T, sim = problem.horizon, problem.sim
     ran = _penalties(problem.constraints, ("running", "always"), Place(sim, T, problem.batch, is_end=False))
     ended = _penalties(problem.constraints, ("terminal", "always"), Place(sim, 1, problem.batch, is_end=True))
@@ -142,24 +140,24 @@ def solve_constrained(
         return torch.stack([penalty.violation(*nodes) for penalty, nodes in at_nodes(found)]).amax(0)
 
     inner = problem.with_costs(BoundSum([*problem.running.terms, *ran]), BoundSum([*problem.terminal.terms, *ended]))
-    left, rough, last, tables = iterations, FIRST_TOLERANCE, torch.inf, []
+    left, rough, last, tables = settings.iterations, FIRST_TOLERANCE, torch.inf, []
     for _ in range(ROUNDS):
-        rough = max(rough, tolerance)
-        found = ilqr(inner, controls, states, iterations=left, tolerance=rough, **options)
+        rough = max(rough, settings.tolerance)
+        found = solve(inner, controls, states, replace(settings, iterations=left, tolerance=rough, gains=True))
         tables.append(found.table)
         left -= found.iterations
         missed = worst(found)
-        is_met = bool((missed <= met).all())
-        if left < 1 or (is_met and rough == tolerance) or found.ended_early:
+        is_met = bool((missed <= violation).all())
+        if left < 1 or (is_met and rough == settings.tolerance) or found.ended_early:
             break
-        grow = (missed > met) & (missed > SHRINK * last)
+        grow = (missed > violation) & (missed > SHRINK * last)
         for penalty, nodes in at_nodes(found):
             penalty.update(*nodes, grow)
         # the closer the multipliers, the finer the solution; once all is met there is no reason to wait
         rough = 0.0 if is_met else FINER * rough
         controls, states, last = found.controls, None, missed
     cost = problem.cost(found.states, found.controls)
-    return found.constrained(cost, missed, met, Table.joined(tables))
+    return found.constrained(cost, missed, violation, Table.joined(tables))
 
 
 def _penalties(constraints: Sequence[Constraint], places: tuple[str, ...], place: Place) -> list[Penalty]:

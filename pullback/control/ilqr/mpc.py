@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from pullback.control.ilqr.ilqr import ilqr
+from pullback.control.ilqr.options import IlqrOptions
 from pullback.control.ilqr.problem import Problem, clamp
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Tensor = torch.Tensor
 
@@ -64,7 +68,7 @@ def mpc(
     first_iterations: int = 50,
     feedback: bool = True,
     update: Callable[[int, Problem], Problem] | None = None,
-    **options: Any,
+    **options: Unpack[IlqrOptions],
 ) -> Drive:
     """Drive a plant for `steps` steps of the model, planning again every `replan_every` of them.
 
