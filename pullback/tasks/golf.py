@@ -35,9 +35,10 @@ from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import Trajectory
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks import _duel
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, Released, check, draw_curves, fight_for, replay, report, save, write_figure
+from pullback.tasks.common import comparison as shared
+from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -62,7 +63,7 @@ CLUB, GROUND, BALL = 1, 4, 2
 
 
 @dataclass
-class Options(_duel.Options):
+class Options(shared.Options):
     """How to play."""
 
     iterations: int = 50
@@ -78,7 +79,7 @@ class Game:
     torques: Tensor
     motion: Trajectory
     miss: float
-    duel: Duel
+    comparison: Comparison
     picture: Path
     replay: Path | None
 
@@ -97,28 +98,34 @@ def falling(motion: Trajectory) -> bool:
 
 def run(options: Options) -> Game:
     """Play by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    check(options)
+    check_at_least(options, iterations=1, cma_iterations=0)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         golfer = Golfer(options.variant, device)
         golfer.loss(golfer.rest().requires_grad_()).sum().backward()
-    duel = fight_for(golfer.loss, golfer.rest(), options, console, RELEASED_SEARCH)
-    torques = duel.gradient.best
+    comparison = compare_torque_searches(golfer.loss, golfer.rest(), options, console, RELEASED_SEARCH)
+    torques = comparison.gradient.best
     with torch.no_grad():
         controls = golfer.controls(torques[None])
         motion = golfer.sim.rollout(golfer.state, controls, check=True)
     miss = (motion.q[-1, 0, 2:5] - golfer.hole).norm().item()
-    game = Game(torques, motion, miss, duel, Path(), None)
-    report(duel, console, f"how far from the hole the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR)
+    game = Game(torques, motion, miss, comparison, Path(), None)
+    report(
+        comparison,
+        console,
+        f"how far from the hole the ball ends ({options.variant}, {torques.numel():,} numbers)",
+        NEAR,
+    )
     console.print(f"the ball ends {1e3 * miss:.3g} mm from the hole" + (", and is in" if game.holed else ""))
     name = "golf" if options.variant == "default" else "golf_released"
-    npz = save(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], duel)
-    game.picture = draw(golfer, motion, duel, options.out / f"{name}.png")
-    game.replay = replay(
-        golfer.sim, motion, controls, options.out / f"{name}.html", console, "a golf swing", ("ball", mouth())
-    )
-    console.print(f"trajectory: {npz}\npicture: {game.picture}" + (f"\nreplay: {game.replay}" if game.replay else ""))
+    npz = write_motion(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], **comparison.arrays)
+    game.picture = draw(golfer, motion, comparison, options.out / f"{name}.png")
+    game.replay = write_replay(
+        golfer.sim, motion, options.out / f"{name}.html", console, controls=controls, title="a golf swing",
+        paths=("ball", mouth()), fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=npz, picture=game.picture, replay=game.replay)
     return game
 
 
@@ -176,7 +183,7 @@ def mouth() -> Tensor:
     return torch.tensor(HOLE, dtype=torch.float64) + rim
 
 
-def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
+def draw(golfer: Golfer, motion: Trajectory, comparison: Comparison, path: Path) -> Path:
     """Draw the swing and the flight from the side, the torques, and the curves of both methods; return the file."""
     from matplotlib.figure import Figure
 
@@ -195,12 +202,12 @@ def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
     edges = (HOLE[1] - HOLE_RADIUS, HOLE[1] + HOLE_RADIUS)
     axis.plot(edges, (HOLE[2], HOLE[2]), color="tab:red", linewidth=4, label="the hole's mouth")
     axis.set(title="from the side", xlabel="y [m]", ylabel="z [m]", aspect="equal")
-    torques = golfer.controls(duel.gradient.best[None])[:, 0].cpu()
+    torques = golfer.controls(comparison.gradient.best[None])[:, 0].cpu()
     for number, torque in enumerate(torques.T):
         axes["B"].plot(DT * torch.arange(STEPS), torque, label=f"joint {number}")
     axes["B"].set(title="what was found", xlabel="time [s]", ylabel="torque [N m]")
     for name in ("A", "B"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    draw_curves((axes["C"], axes["D"]), duel, NEAR)
+    draw_curves((axes["C"], axes["D"]), comparison, NEAR)
     return write_figure(figure, path)

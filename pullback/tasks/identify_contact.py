@@ -22,7 +22,8 @@ from pullback.control.identify.ambiguity import AmbiguityWarning
 from pullback.control.identify.identify import Identification, identify
 from pullback.control.identify.windows import Recording
 from pullback.core.errors import PullbackError
-from pullback.tasks._mujoco_scenes import Scene, make_scene, with_noise
+from pullback.tasks.common.mujoco_scenes import Scene, make_scene, with_noise
+from pullback.tasks.common.outputs import write_arrays, write_figure
 
 Tensor = torch.Tensor
 Chosen = Literal["lm", "adam", "cma"]
@@ -165,8 +166,7 @@ def save(found: Found, path: Path) -> None:
         assert each.controls is not None
         arrays |= {f"q{number}": each.q.numpy(), f"qd{number}": each.qd.numpy(), f"u{number}": each.controls.numpy()}
     arrays["dt"] = np.array(found.scene.recordings[0].dt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+    write_arrays(path, **arrays)
 
 
 def draw(found: Found, options: Options, path: Path) -> Path:
@@ -191,6 +191,4 @@ def draw(found: Found, options: Options, path: Path) -> Path:
     for axis in axes.flat:
         axis.grid(alpha=0.3)
     axes[1, 0].legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return write_figure(figure, path)

@@ -26,7 +26,8 @@ from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
-from pullback.tasks._device import find_device
+from pullback.tasks.common.options import find_device
+from pullback.tasks.common.outputs import write_figure
 
 Tensor = torch.Tensor
 
@@ -243,6 +244,4 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
     right.grid(alpha=0.3, axis="y")
     right.set_ylim(top=6.0 * max(before.max(), after.max()))
     right.legend(fontsize=8, ncols=3, loc="upper center")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    return write_figure(figure, path, dpi=150)

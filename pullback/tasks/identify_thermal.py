@@ -24,9 +24,8 @@ from rich.table import Table
 import pullback.thermal as th
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.search_loop import Checkpoint, SearchLoop
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
-from pullback.tasks._thin_wall import moments, thin_wall
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.thin_wall import moments, thin_wall
 from pullback.thermal.report import plot_histories, plot_loss, write_report
 
 Tensor = torch.Tensor

@@ -19,14 +19,14 @@ from rich.table import Table
 from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
-from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,7 @@ class Leap:
 
 def run(options: Options) -> Leap:
     """Learn the targets, print what the robot does with them, and draw it."""
-    check(options)
+    check_at_least(options, starts=1, epochs=1, duration=0.2, height=0.1)
     console = Console()
     device = find_device(options.device)
     sim = build().compile(dt=DT, dtype=torch.float64, device=device)
@@ -119,13 +119,6 @@ def run(options: Options) -> Leap:
     found.picture = draw(found, options, options.out / "leap.png")
     console.print(f"picture: {found.picture}")
     return found
-
-
-def check(options: Options) -> None:
-    """Refuse what cannot be leapt."""
-    for name, least in (("starts", 1), ("epochs", 1), ("duration", 0.2), ("height", 0.1)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
 
 def build() -> World:
@@ -264,9 +257,7 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
     for name in ("path", "forces", "loss"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return write_figure(figure, path)
 
 
 def draw_film(axis: Axes, found: Leap, options: Options) -> None:

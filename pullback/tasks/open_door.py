@@ -33,8 +33,8 @@ from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.spatial.rotations_torch import conjugate, quaternion_product
-from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, solve
+from pullback.tasks.common import contact_rich as shared
+from pullback.tasks.common.contact_rich import Scene, Solved, check, compile_both, ease, solve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,9 +19,9 @@ from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
-from pullback.tasks._thin_wall import LAYER, moments, rough_power, thin_wall
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.outputs import write_figure
+from pullback.tasks.common.thin_wall import LAYER, moments, rough_power, thin_wall
 from pullback.thermal.report import plot_histories, plot_lines, write_report
 
 Tensor = torch.Tensor
@@ -281,6 +281,4 @@ def draw(front: Front, path: Path) -> Path:
              ylabel="mean heat-treatment time [s]")  # fmt: skip
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    return write_figure(figure, path, dpi=130)

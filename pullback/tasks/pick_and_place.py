@@ -9,15 +9,15 @@ should. Several scenes are learned side by side, and judged after a while of hol
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import cos, pi
+from math import pi
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
@@ -30,9 +30,10 @@ from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import knots_at
+from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
+from pullback.tasks.common.knots import knots_at
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -145,7 +146,7 @@ class Placed:
 
 def run(options: Options) -> Placed:
     """Learn the targets, judge where the blocks end, print, draw."""
-    check(options)
+    check_at_least(options, scenes=1, epochs=1, generations=0, duration=0.5)
     console, device = Console(), find_device(options.device)
     scenes = draw_scenes(options.scenes, options.seed, device)
     sim = build().compile(dt=DT, dtype=torch.float64, device=device, damping="implicit")
@@ -155,7 +156,7 @@ def run(options: Options) -> Placed:
         before = task.judge(*task.watch(first))
     found = minimize(
         task.loss, first, iterations=options.epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=lambda epoch: 0.5 + 0.5 * cos(pi * epoch / options.epochs), label="gradient", console=console,
+        schedule=cosine_schedule(options.epochs), label="gradient", console=console,
     )  # fmt: skip
     motion, controls = task.watch(found.each)
     placed = Placed(found.each, motion, controls, before, task.judge(motion, controls), found)
@@ -164,13 +165,6 @@ def run(options: Options) -> Placed:
     report(placed, scenes, console)
     save(placed, sim, scenes, options, console)
     return placed
-
-
-def check(options: Options) -> None:
-    """Refuse what cannot be placed."""
-    for name, least in (("scenes", 1), ("epochs", 1), ("generations", 0), ("duration", 0.5)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
 
 # -- the world -----------------------------------------------------------------------------------------------------
@@ -358,20 +352,14 @@ def report(placed: Placed, scenes: Scenes, console: Console) -> None:
 
 def save(placed: Placed, sim: Sim, scenes: Scenes, options: Options, console: Console) -> None:
     """Write the motion, picture and replay of the first scene."""
-    from pullback.tasks._pick_and_place_picture import draw
+    from pullback.tasks.common.pick_and_place_picture import draw
 
     out, motion = options.out, placed.motion
-    out.mkdir(parents=True, exist_ok=True)
-    q, qd, u = (x[:, 0].cpu().numpy() for x in (motion.q, motion.qd, placed.controls))
-    np.savez(out / "pick_and_place.npz", q=q, qd=qd, u=u, dt=DT)
-    placed.files = [out / "pick_and_place.npz", draw(placed, sim, scenes, out / "pick_and_place.png")]
-    try:
-        from pullback.viewer import save_replay
-
-        page = save_replay(
-            sim, motion, out / "pick_and_place.html", controls=placed.controls, title="pick and place", paths=[BLOCK]
-        )  # fmt: skip
-        placed.files.append(page)
-    except PullbackError as error:
-        console.print(f"no replay: {error}")
-    console.print("saved: " + ", ".join(map(str, placed.files)))
+    saved = write_motion(out / "pick_and_place.npz", sim, motion, placed.controls[:, 0])
+    picture = draw(placed, sim, scenes, out / "pick_and_place.png")
+    replay = write_replay(
+        sim, motion, out / "pick_and_place.html", console, controls=placed.controls, title="pick and place",
+        paths=[BLOCK],
+    )  # fmt: skip
+    placed.files = [path for path in (saved, picture, replay) if path is not None]
+    print_files(console, trajectory=saved, picture=picture, replay=replay)

@@ -25,8 +25,8 @@ from pullback.rigid.state import State
 from pullback.rigid.world.actuators import VelocityServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
+from pullback.tasks.common import contact_rich as shared
+from pullback.tasks.common.contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

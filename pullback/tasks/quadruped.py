@@ -14,7 +14,7 @@ a trot with a toe that drags in one of its swings; the table counts swings and s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import pi
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,16 +22,18 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from pullback.control.search.methods import cosine_schedule
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, fight, replay, report, save
-from pullback.tasks._knots import even_knots
-from pullback.tasks._quadruped_picture import draw
+from pullback.tasks.common.comparison import Comparison, compare_methods, report
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
+from pullback.tasks.common.quadruped_picture import draw
 from pullback.tasks.leap import DT, LEG, STANDING_HEIGHT, TOE_RADIUS, TOES, warm_up
 
 Tensor = torch.Tensor
@@ -119,7 +121,7 @@ class Learned:
     """Height [m] of each toe above the ground, (T + 1, 4)."""
     belly: Tensor
     """Upward force [N] on the belly, (T,)."""
-    duel: Duel
+    comparison: Comparison
     steps: int
     """Steps of the motion itself, without the half second afterwards."""
     picture: Path | None = None
@@ -177,26 +179,25 @@ def run(options: Options) -> Learned:
     state = starting_state(sim, options)
     total = duration + AFTERWARDS
     between = even_knots(round(total / DT), 1 + round(total * KNOTS_PER_SECOND)).to(device)
-    duel = learn(sim, state, between, duration, options, console)
-    best = targets_of(duel.gradient.best[None], between, options)[:, 0]
-    found = watch(sim, state, best, duel, round(duration / DT))
+    comparison = learn(sim, state, between, duration, options, console)
+    best = targets_of(comparison.gradient.best[None], between, options)[:, 0]
+    found = watch(sim, state, best, comparison, round(duration / DT))
     tell(found, options, console)
     name = f"quadruped_{options.motion.replace('-', '_')}"
     controls = found.targets.to(sim.device)
-    saved = save(options.out / f"{name}.npz", sim, found.motion, controls, duel)
+    saved = write_motion(options.out / f"{name}.npz", sim, found.motion, controls, **comparison.arrays)
     found.picture = draw(found, options, options.out / f"{name}.png")
-    found.replay = replay(
-        sim, found.motion, controls[:, None], options.out / f"{name}.html", console, f"Laikago: {options.motion}"
-    )
-    console.print(f"trajectory: {saved}\npicture: {found.picture}\nreplay: {found.replay}")
+    found.replay = write_replay(
+        sim, found.motion, options.out / f"{name}.html", console, controls=controls[:, None],
+        title=f"Laikago: {options.motion}", fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=saved, picture=found.picture, replay=found.replay)
     return found
 
 
 def check(options: Options) -> None:
     """Refuse what cannot be learned."""
-    for name, least in (("starts", 1), ("iterations", 1), ("cma_iterations", 0), ("duration", 0.4), ("speed", 0.0)):
-        if getattr(options, name) is not None and getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+    check_at_least(options, starts=1, iterations=1, cma_iterations=0, duration=0.4, speed=0.0)
     if options.motion not in ("stand-up", "trot"):
         raise PullbackError(f"motion is {options.motion!r}; choose 'stand-up' or 'trot'")
 
@@ -304,7 +305,7 @@ def wanted_heights(time: Tensor, duration: float) -> Tensor:
     return torch.stack([first, arc - first, arc - first, first], -1)
 
 
-def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Options, console: Console) -> Duel:
+def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Options, console: Console) -> Comparison:
     """Descend with Adam from the random starts, then let CMA-ES search."""
     setting = SETTINGS[options.motion]
     generator = torch.Generator().manual_seed(options.seed)
@@ -320,17 +321,19 @@ def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Opt
         "method": "adam",
         "iterations": options.iterations,
         "learning_rate": setting.learning_rate,
-        "schedule": lambda i: 0.5 + 0.5 * cos(pi * i / options.iterations),
+        "schedule": cosine_schedule(options.iterations),
         "longest_gradient": LONGEST_GRADIENT,
     }
     search = {"iterations": options.cma_iterations, "population": POPULATION, "spread": setting.spread}
     search["seed"] = options.seed
     start = start.to(sim.device)
-    return fight(objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="loss")
+    return compare_methods(
+        objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="loss"
+    )
 
 
 @torch.no_grad()
-def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Learned:
+def watch(sim: Sim, state: State, targets: Tensor, comparison: Comparison, steps: int) -> Learned:
     """Run the best targets once more, and look at the robot's toes and its belly."""
     motion = sim.rollout(state, targets[:, None], check=True)
     q, qd = motion.q[:, 0], motion.qd[:, 0]
@@ -343,14 +346,14 @@ def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Le
                 forces[moment, TOES.index(link)] += contact.force[2]
             else:
                 belly[moment] += contact.force[2]
-    return Learned(targets.cpu(), motion, forces, toe_heights(sim, q).cpu(), belly, duel, steps)
+    return Learned(targets.cpu(), motion, forces, toe_heights(sim, q).cpu(), belly, comparison, steps)
 
 
 def tell(found: Learned, options: Options, console: Console) -> None:
     """Print how the losses fell, and what was asked for beside what happens."""
-    bar = float(f"{2.0 * found.duel.gradient.loss:.1g}")
-    report(found.duel, console, f"best loss of the {options.motion} so far", bar)
-    table = Table(title=f"the best of {options.starts} starts after {len(found.duel.gradient.losses)} iterations")
+    bar = float(f"{2.0 * found.comparison.gradient.loss:.1g}")
+    report(found.comparison, console, f"best loss of the {options.motion} so far", bar)
+    table = Table(title=f"the best of {options.starts} starts after {len(found.comparison.gradient.losses)} iterations")
     for header in ("", "asked for", "reached"):
         table.add_column(header, justify="left" if not header else "right")
     end, time = found.q[found.steps], DT * found.steps

@@ -28,10 +28,11 @@ from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
-from pullback.tasks._device import find_device
-from pullback.tasks._swinging import POLE, Audit, System, audit, cart_pole, pendulum, times
-from pullback.tasks._swinging_picture import draw
+from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
+from pullback.tasks.common.swing_systems import POLE, Audit, System, audit, cart_pole, pendulum, times
+from pullback.tasks.common.swing_up_picture import draw
 
 Tensor = torch.Tensor
 
@@ -147,12 +148,7 @@ def run(options: Options) -> SwingUp:
 
 def check(options: Options) -> None:
     """Refuse what cannot be solved."""
-    least = {"links": 1, "starts": 1, "iterations": 1, "generations": 0}
-    numbers = [(name, getattr(options, name), bound) for name, bound in least.items()]
-    numbers += [("substeps", substeps, 1) for substeps in options.substeps]
-    for name, given, bound in numbers:
-        if given < bound:
-            raise PullbackError(f"{name} is {given}; give at least {bound}")
+    check_at_least(options, links=1, starts=1, iterations=1, generations=0, substeps=1)
     if not options.substeps:
         raise PullbackError("no substeps are given; say for instance --substeps 1 8")
 
@@ -307,18 +303,13 @@ def save(found: SwingUp, options: Options, console: Console) -> None:
     """Write the motion, the picture and the replay of the first swing."""
     name = "swing_up" if options.system == "pendulum" else "swing_up_cart_pole"
     swing, out = found.swings[0], options.out
-    out.mkdir(parents=True, exist_ok=True)
-    q, qd, u = (x[:, 0].cpu().numpy() for x in (swing.states.q, swing.states.qd, swing.controls))
-    np.savez(out / f"{name}.npz", q=q, qd=qd, u=u, dt=found.system.dt)
-    found.files = [out / f"{name}.npz", draw(found, out / f"{name}.png")]
-    try:
-        from pullback.viewer import save_replay
-
-        sim = found.system.compile(swing.substeps, swing.controls.device)
-        title = f"{found.system.title}, {100 * swing.share:.2f} % of the largest return"
-        way = found.system.tip_position(swing.states.q[:, 0]).cpu()
-        page = save_replay(sim, swing.states, out / f"{name}.html", forces=False, title=title, paths=[way])
-        found.files.append(page)
-    except PullbackError as error:
-        console.print(f"no replay: {error}")
-    console.print("saved: " + ", ".join(map(str, found.files)))
+    sim = found.system.compile(swing.substeps, swing.controls.device)
+    saved = write_motion(out / f"{name}.npz", sim, swing.states, swing.controls[:, 0])
+    picture = draw(found, out / f"{name}.png")
+    replay = write_replay(
+        sim, swing.states, out / f"{name}.html", console, forces=False,
+        title=f"{found.system.title}, {100 * swing.share:.2f} % of the largest return",
+        paths=[found.system.tip_position(swing.states.q[:, 0]).cpu()],
+    )  # fmt: skip
+    found.files = [path for path in (saved, picture, replay) if path is not None]
+    print_files(console, trajectory=saved, picture=picture, replay=replay)

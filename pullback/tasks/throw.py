@@ -33,20 +33,10 @@ from pullback.rigid.world.actuators import PositionServo, Torque
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.tasks import _duel
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import (
-    Duel,
-    Released,
-    check,
-    cross,
-    draw_curves,
-    fight_for,
-    replay,
-    report,
-    save,
-    write_figure,
-)
+from pullback.tasks.common import comparison as shared
+from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import cross, print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -90,7 +80,7 @@ RELEASED = Setting(1e-2, 1000, 1000, 1 / 980, (0.0,) * 7 + (0.02, 0.02), 0.10177
 
 
 @dataclass
-class Options(_duel.Options):
+class Options(shared.Options):
     """How to throw."""
 
     iterations: int = 20
@@ -106,7 +96,7 @@ class Throw:
     torques: Tensor
     motion: Trajectory
     miss: float
-    duel: Duel
+    comparison: Comparison
     fastest: float
     """The largest share of its speed limit that a joint of the arm reaches."""
     picture: Path
@@ -115,32 +105,37 @@ class Throw:
 
 def run(options: Options) -> Throw:
     """Throw by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    check(options)
+    check_at_least(options, iterations=1, cma_iterations=0)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         thrower = Thrower(options.variant, device)
         thrower.loss(thrower.rest().requires_grad_()).sum().backward()
-    duel = fight_for(thrower.loss, thrower.rest(), options, console, RELEASED_SEARCH)
-    torques = duel.gradient.best
+    comparison = compare_torque_searches(thrower.loss, thrower.rest(), options, console, RELEASED_SEARCH)
+    torques = comparison.gradient.best
     with torch.no_grad():
         controls = thrower.controls(torques[None])
         motion = thrower.sim.rollout(thrower.state, controls, check=True)
     miss = (thrower.ball(motion)[-1, 0] - thrower.target).norm().item()
     fastest = (motion.qd[:, 0, :7].abs().amax(0).cpu() / torch.tensor(SPEEDS)).max().item()
     report(
-        duel, console, f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR
+        comparison,
+        console,
+        f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)",
+        NEAR,
     )
     console.print(
         f"the ball ends {1e3 * miss:.3g} mm from the target; joints reach {fastest:.0%} of their speed limits"
     )
     name = "throw" if options.variant == "default" else "throw_released"
-    npz = save(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], duel)
-    picture = draw(thrower, motion, duel, options.out / f"{name}.png")
-    lines = ("ball", cross(thrower.setting.target))
-    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball", lines)
-    console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
-    return Throw(torques, motion, miss, duel, fastest, picture, shown)
+    npz = write_motion(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], **comparison.arrays)
+    picture = draw(thrower, motion, comparison, options.out / f"{name}.png")
+    shown = write_replay(
+        thrower.sim, motion, options.out / f"{name}.html", console, controls=controls, title="throw a ball",
+        paths=("ball", cross(thrower.setting.target)), fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=npz, picture=picture, replay=shown)
+    return Throw(torques, motion, miss, comparison, fastest, picture, shown)
 
 
 class Thrower:
@@ -246,7 +241,7 @@ def build(robot: RobotModel, setting: Setting, released: bool) -> World:
     return world
 
 
-def draw(thrower: Thrower, motion: Trajectory, duel: Duel, path: Path) -> Path:
+def draw(thrower: Thrower, motion: Trajectory, comparison: Comparison, path: Path) -> Path:
     """Draw the throw from the side and from above, and the curves of both methods; return the file."""
     from matplotlib.figure import Figure
 
@@ -269,5 +264,5 @@ def draw(thrower: Thrower, motion: Trajectory, duel: Duel, path: Path) -> Path:
         axis.set(title=title, xlabel="x [m]", ylabel="z [m]" if b == 2 else "y [m]", aspect="equal")
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
-    draw_curves((axes["iteration"], axes["time"]), duel, NEAR)
+    draw_curves((axes["iteration"], axes["time"]), comparison, NEAR)
     return write_figure(figure, path)

@@ -7,7 +7,7 @@ import torch
 
 import pullback as pb
 from pullback.tasks import leap
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
 from pullback.tasks.leap import DT, Options, build, loss_of, run, targets_of
 
 

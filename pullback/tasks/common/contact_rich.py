@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from pullback.control import Found, Problem, minimize
 from pullback.control.ilqr.ilqr import ilqr
-from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
 from pullback.rigid.sim import Sim
@@ -24,8 +22,9 @@ from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.world import World
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -169,9 +168,7 @@ def compile_both(
 
 def check(options: Options) -> None:
     """Refuse what cannot be solved."""
-    for name, least in (("starts", 1), ("soft_iterations", 0), ("iterations", 1), ("retries", 0), ("generations", 0)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+    check_at_least(options, starts=1, soft_iterations=0, iterations=1, retries=0, generations=0)
 
 
 def solve(scene: Scene, options: Options) -> Solved:
@@ -343,23 +340,18 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
 
 def save(scene: Scene, found: Solved, options: Options, console: Console) -> None:
     """Write the motions, the picture and a replay of the first start that ends well."""
-    options.out.mkdir(parents=True, exist_ok=True)
     stem = scene.name.replace("-", "_")
-    motion = options.out / f"{stem}.npz"
-    arrays: dict[str, Any] = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls}
-    arrays |= {"success": found.success, "costs": found.search.costs}
-    np.savez_compressed(motion, dt=scene.sim.dt, **{name: x.cpu().numpy() for name, x in arrays.items()})
+    motions = write_arrays(
+        options.out / f"{stem}.npz", q=found.motion.q, qd=found.motion.qd, u=found.controls, success=found.success,
+        costs=found.search.costs, dt=scene.sim.dt,
+    )  # fmt: skip
     found.picture = draw(scene, found, options.out / f"{stem}.png")
-    console.print(f"motions: {motion}\npicture: {found.picture}")
     shown = int(found.success.int().argmax())
-    try:
-        from pullback.viewer import save_replay
-
-        path, title = options.out / f"{stem}.html", f"{scene.name}, start {shown}"
-        save_replay(scene.sim, found.motion, path, controls=found.controls, world=shown, title=title)
-        console.print(f"replay: {path}")
-    except (ImportError, PullbackError) as error:
-        console.print(f"no replay: {error}")
+    replay = write_replay(
+        scene.sim, found.motion, options.out / f"{stem}.html", console, controls=found.controls, world=shown,
+        title=f"{scene.name}, start {shown}",
+    )  # fmt: skip
+    print_files(console, motions=motions, picture=found.picture, replay=replay)
 
 
 def draw(scene: Scene, found: Solved, path: Path) -> Path:
@@ -386,5 +378,4 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     for name in ("iteration", "clock"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    return path
+    return write_figure(figure, path, dpi=110)

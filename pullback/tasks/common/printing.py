@@ -12,14 +12,6 @@ from rich.table import Table
 
 from pullback.thermal.process import Process
 
-NOT_THE_LOSS = ("iterations", "out", "fresh", "device")
-"""Options that do not change what is computed, and may differ when a run goes on."""
-
-
-def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a checkpoint must agree in."""
-    return {name: value for name, value in options.items() if name not in NOT_THE_LOSS}
-
 
 def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes of the build to watch, (count,): from the first born to the last, evenly; and when they are born."""
