@@ -1,4 +1,4 @@
-"""Gradients at work: what to do so that a simulated world does what is wanted, and what it is made of."""
+"""Optimal control, shooting and system identification on a Sim."""
 
 from pullback.control.costs.contact_cost import ContactForce
 from pullback.control.costs.costs import ControlCost, Cost, StateCost

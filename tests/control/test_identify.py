@@ -1,4 +1,4 @@
-"""Identification finds what data tells, states how well, and says in words what data cannot tell."""
+"""Identification recovers parameters, states their accuracy, and names what the data does not determine."""
 
 import signal
 import warnings
@@ -154,7 +154,7 @@ def test_without_velocities_positions_are_enough(swinging):
 def test_data_of_a_coarser_step_and_a_physical_inertia(swinging):
     sim, recording = swinging
     coarse = Recording(recording.q[::2], recording.qd[::2], recording.controls, 2 * DT)
-    with pytest.warns(AmbiguityWarning, match=r"inertial of arm/link0: the data cannot tell some of its numbers"):
+    with pytest.warns(AmbiguityWarning, match=r"inertial of arm/link0: the data does not determine some"):
         found = identify(sim, coarse, [Unknown("arm/link0", "inertial")], window=25, iterations=3)
     assert found.entries[:2] == ["mass of arm/link0", "com x of arm/link0"]
     assert found.covariance.shape == (10, 10)
@@ -166,7 +166,7 @@ def test_it_says_that_only_the_sum_of_two_masses_shows(swinging):
     sim, recording = swinging
     # both sit at the end of the pendulum
     unknowns = [Unknown("arm/link0", "mass", start=0.7), Unknown("arm/link-1", "mass", start=0.2)]
-    with pytest.warns(AmbiguityWarning, match=r"link0 and mass of arm/link-1: the data cannot tell .* only their sum"):
+    with pytest.warns(AmbiguityWarning, match=r"mass of arm/link-1: the data does not determine .* only their sum"):
         found = identify(sim, recording, unknowns)
     assert found.numbers.sum().item() == pytest.approx(1.01, rel=1e-5)
     assert (found.standard_error > 1e3).all()
@@ -176,7 +176,7 @@ def test_it_says_that_only_the_sum_of_two_masses_shows(swinging):
 def test_it_says_what_changes_nothing(sliding):
     sim, recording = sliding
     unknowns = [Unknown("block", "friction", start=0.3), Unknown("block", "mass", start=2.0, solid=True)]
-    with pytest.warns(AmbiguityWarning, match=r"^mass of block: the data cannot tell it, it changes nothing"):
+    with pytest.warns(AmbiguityWarning, match=r"^mass of block: the data does not determine it: it changes nothing"):
         found = identify(sim, recording, unknowns, window=10, fit_starts=False)
     # the mass that stays wrong changes how far the contact solver gets, and friction by a trifle
     assert found["friction of block"].item() == pytest.approx(0.4, rel=5e-3)
@@ -185,7 +185,7 @@ def test_it_says_what_changes_nothing(sliding):
 def test_bounds_hold_by_construction(swinging):
     sim, recording = swinging
     unknown = Unknown("arm/link0", "mass", start=1.5, lower=1.2, upper=2.0)
-    with pytest.warns(AmbiguityWarning, match="hardly tells it"):
+    with pytest.warns(AmbiguityWarning, match="hardly determines it"):
         found = identify(sim, recording, [unknown], iterations=8)
     assert 1.2 <= found["mass of arm/link0"].item() < 1.25
 

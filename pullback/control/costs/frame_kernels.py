@@ -1,9 +1,9 @@
-"""The cost of a frame that should be at a pose, and its derivatives by Gauss and Newton (docs/derivations/ilqr.md, 3).
+"""Cost of the pose of a frame, and its Gauss–Newton derivatives (docs/derivations/ilqr.md, 3).
 
-    target   8 rows   position, quaternion xyzw, and 1 for the screw from one pose to the other, 0 for way and turn
+    target   8 rows   position, quaternion xyzw, and 1 for the screw residual, 0 for position and rotation apart
     weights  6 rows   of the residual: linear, angular
 
-A world is one node of a trajectory. Everything is done with vectors: x + φ × x / 2 + f φ × (φ × x) is the inverse
+A world is one node of a trajectory. x + φ × x / 2 + f φ × (φ × x) is the inverse
 right Jacobian of the rotation φ times x, eq. (9).
 """
 
@@ -19,7 +19,7 @@ from pullback.spatial.arrays import load3, load4, load6, store
 from pullback.spatial.vectors import angular, linear, quaternion_from_rotation, rotation_from_quaternion, spatial
 
 TARGET_ROWS = 8
-SMALL = wp.constant(0.01)  # squared angles [rad²] below this go through a series
+SMALL = wp.constant(0.01)  # squared angles [rad²] below this use a series
 
 
 @wp.func
@@ -72,7 +72,7 @@ def turned_back(phi: Any, f: Any, x: Any):
 
 @wp.func
 def coupled(phi: Any, rho: Any, factors: Any, y: Any):
-    """Return how a turn y moves the origin of a screw (rho, phi), eq. (11)."""
+    """Return the derivative of a screw's linear part (rho, phi) by a rotation y, eq. (11)."""
     py = wp.cross(phi, y)
     ry = wp.cross(rho, y)
     rpy = wp.cross(rho, py)

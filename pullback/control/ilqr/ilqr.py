@@ -1,9 +1,9 @@
-"""Feasibility-driven differential dynamic programming with bounded controls, for many problems side by side.
+"""Feasibility-driven differential dynamic programming with bounded controls, for a batch of problems.
 
-Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best
-for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States given as a start need
-not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
-regularisation, step length and end. Equations: docs/derivations/ilqr.md.
+Each iteration linearises the simulation and expands the cost along the present motion, computes the optimal policy of
+that model (`backward_pass`), and tries it on the simulation (`line_search`). Initial states need not follow from the
+controls: the gaps between them are closed during the search. Each of the B problems has its own regularisation, step
+length and termination. Equations: docs/derivations/ilqr.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tensor = torch.Tensor
 FACTOR = 10.0
 """The factor by which the regularisation changes."""
 TRUST = {"longest": (0.5, 0.01), "best": (0.1, 0.05)}
-"""Steps longer than the first lower the regularisation, those no longer than the second raise it."""
+"""Steps longer than the first value lower the regularisation, steps up to the second raise it."""
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def solve(
     is_stale, is_asked = True, False
     with gentle_interrupt() as interrupt:
         for iteration in range(settings.iterations):
-            # a quadratic model around the present motion, and the policy that is best for it
+            # a quadratic model around the present motion, and its optimal policy
             if model is None or is_stale:
                 model = approximate(problem, here, hessian, model, live)
             policy, promise, damping = best_policy(problem, here, model, damping, live)
@@ -93,10 +93,10 @@ def solve(
             is_flat = here.feasible & (expected <= settings.tolerance * (1.0 + abs(here.cost)))
             converged = converged | (live & promise.ok & is_flat)
             live = live & promise.ok & ~converged
-            # the longest step that the simulation itself agrees with
+            # line search on the simulation
             moved, step = line_search(problem, here, policy, promise, live, settings.search)
             table.add(Row(moved.cost, expected, promise.gradient, damping, step, moved.gap, live))
-            # trust the model more after long steps, less after short ones
+            # less regularisation after long steps, more after short ones
             damping = np.where(live & (step > longer), np.maximum(damping / FACTOR, LEAST), damping)
             damping = np.where(live & (step <= shorter), np.minimum(damping * FACTOR, MOST), damping)
             failed = failed | (~converged & (step == 0.0) & (damping >= MOST))
@@ -113,7 +113,7 @@ def solve(
 
 
 class Model(NamedTuple):
-    """The steps as linear maps A, B, and the cost as a quadratic, along a motion."""
+    """Linearised dynamics A, B and quadratic cost along a motion."""
 
     A: Tensor
     B: Tensor
@@ -123,7 +123,7 @@ class Model(NamedTuple):
 def approximate(
     problem: Problem, here: Iterate, hessian: Hessian, last: Model | None = None, live: np.ndarray | None = None
 ) -> Model:
-    """Return the model of a problem along a motion; where the search has ended the last one will do."""
+    """Return the model of a problem along a motion; problems that have ended keep the last one."""
     sim = problem.sim
     worlds = None if last is None or live is None else problem.numbers_of(live)
     maps = sim.linearize(*here.motions(worlds))
@@ -141,7 +141,7 @@ def approximate(
 def best_policy(
     problem: Problem, here: Iterate, model: Model, damping: np.ndarray, live: np.ndarray
 ) -> tuple[Policy, Promise, np.ndarray]:
-    """Return the policy that a model asks for, what it promises, and the regularisation that made it convex."""
+    """Return the optimal policy of a model, its expected decrease, and the regularisation that made it convex."""
     gaps = torch.zeros_like(model.cost.x[1:]) if here.gaps is None else here.gaps
     while True:
         policy = backward_pass(

@@ -14,7 +14,7 @@ Objective = Callable[[Tensor], "Tensor | tuple[Tensor, Tensor]"]
 
 
 def evaluate_batch(objective: Objective, z: Tensor, gradient: bool) -> Evaluation:
-    """Return losses and gradients of the rows; those that are not finite are evaluated apart from the others."""
+    """Return losses and gradients of the rows; rows that are not finite do not affect the others."""
     rows = torch.arange(len(z), device=z.device)
     bad = torch.zeros(len(z), dtype=torch.bool, device=z.device)
     losses = z.new_full((len(z),), torch.nan)
@@ -33,7 +33,7 @@ def evaluate_batch(objective: Objective, z: Tensor, gradient: bool) -> Evaluatio
         try:
             (slope,) = torch.autograd.grad(found[finite].sum(), free)
         except GradientError as error:
-            # once more without the worlds that it names
+            # again without the worlds named by the error
             lost = torch.zeros_like(finite)
             lost[[world for world in error.worlds if world < len(rows)] or slice(None)] = True
             bad[rows[lost | ~finite]] = True
@@ -65,7 +65,7 @@ def _call(objective: Objective, z: Tensor) -> tuple[Tensor, Tensor | None]:
 def evaluate_module(
     loss: Callable[[], Tensor], parameters: Sequence[Tensor], gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean loss over the worlds that are finite, its gradient in a row, and whether there is none."""
+    """Return the mean loss over the finite worlds, its gradient as a vector, and whether there is none."""
     lost: set[int] = set()
     like = parameters[0].detach()
     nothing = like.new_full((sum(p.numel() for p in parameters),), torch.nan)
@@ -73,7 +73,7 @@ def evaluate_module(
         with torch.set_grad_enabled(gradient):
             losses = loss()
             if not isinstance(losses, Tensor) or losses.ndim > 1:
-                raise PullbackError("the loss of a module is a number or one a world (B,)")
+                raise PullbackError("the loss of a module is one number or one per world (B,)")
             losses = losses.reshape(-1)
             good = losses.detach().isfinite()
             good[list(lost)] = False

@@ -15,9 +15,9 @@ from pullback.core.errors import PullbackError
 Tensor = torch.Tensor
 
 DIAGONAL_FROM = 500
-"""From so many numbers on CMA-ES adapts only the diagonal of its covariance (sep-CMA-ES): the full one costs n³."""
+"""From this dimension on CMA-ES adapts only the diagonal of its covariance (sep-CMA-ES): the full one costs n³."""
 POPULATION = 32
-"""Of random shooting, unless given."""
+"""Default population of random shooting."""
 
 
 def make_gradient_free(name: str, centre: Tensor, settings: SearchSettings) -> Method:
@@ -47,7 +47,7 @@ class Evolution:
     """CMA-ES. Candidates that are not finite count as the worst of their population.
 
     The strategy is a function of its start, its seed and the losses it was told. A checkpoint holds these losses, and
-    a resumed search replays them: plain numbers, where the package itself offers only pickles.
+    a resumed search replays them: plain numbers, where the package itself would pickle.
     """
 
     name, uses_gradient, ended = "cma", False, ""
@@ -58,10 +58,10 @@ class Evolution:
         except ImportError:
             raise PullbackError("CMA-ES needs the package cma: pip install 'pullback[search]'") from None
         if centre.numel() < 2:
-            raise PullbackError("CMA-ES needs at least two numbers to search for; take method='random' or a gradient")
+            raise PullbackError("CMA-ES needs at least two variables; use method='random' or a gradient method")
         self._like, self.settings = centre, {"spread": spread, "population": population}
         options: dict[str, Any] = {"verbose": -9, "randn": Normal(seed), "seed": np.nan, "CMA_diagonal": False}
-        # it ends when minimize says so
+        # minimize decides when to stop
         options |= {"tolfun": 0, "tolx": 0, "tolfunhist": 0, "tolstagnation": 0, "tolflatfitness": 1_000_000}
         if population is not None:
             options["popsize"] = population
@@ -75,7 +75,7 @@ class Evolution:
 
     @property
     def population(self) -> int:
-        """Candidates an iteration."""
+        """Candidates per iteration."""
         return int(self._strategy.popsize)
 
     def ask(self) -> Tensor:
