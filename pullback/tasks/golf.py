@@ -1,14 +1,14 @@
-"""Swing a two-link club so that the ball ends in the hole, by gradients, against CMA-ES.
+"""Swing a two-link club so that the ball ends in the hole: gradients compared with CMA-ES.
 
 The club is a double pendulum that starts level and at rest; the ball lies on a tee. After one second the ball, which
-comes down by then, must be at the mouth of a hole 2.9 m away. What is searched for is two torques in each of 1,000
-steps; the loss is the squared distance at the end, the gradient method an L-BFGS, of which every trial counts.
+comes down by then, must be at the mouth of a hole 2.9 m away. The variables are two torques in each of 1,000
+steps; the loss is the squared distance at the end, the gradient method L-BFGS, of which every trial counts.
 
-The ball and the club are springs with damping (`pb.Compliant`) that give a restitution of 0.5 at the speed of the hit,
-as a ball does, and not rigid. That is more than taste: a rigid hit is over within a step, and its direction is that of
-the club at the beginning of the step. Where in the step they meet moves that direction as the hit comes earlier, and
-jumps back as it moves to the step before; the gradient sees the slope between jumps and not the jumps. No step is small
-enough to mend it (docs/control_shooting.md). With springs the hit takes a dozen steps, and gradients lead to the hole.
+Contact is compliant (`pb.Compliant`), with a restitution of 0.5 at the speed of the impact. It must be: a rigid impact
+is over within a step, and its direction is that of the club at the beginning of the step. As the impact moves earlier
+within its step this direction changes, and jumps back when it moves to the step before; the gradient is the slope
+between jumps and misses the jumps, however small the step (docs/control_shooting.md). With compliant contact the impact
+takes a dozen steps, and gradients lead to the hole.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): rigid contact with
 restitution 0.5, the ball with a rotational inertia of 1 kg·m² and 25 mm above the tee, friction 2, gravity of 9.8 m/s²,
@@ -51,10 +51,10 @@ HOLE = (0.0, -3.0, -1.0)
 HOLE_RADIUS = 0.054
 """That of a golf hole [m]."""
 STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
-"""Of the hit [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
+"""Of the contact [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
 GRAVITY = 9.81
 MOST_TORQUE = 20.0
-"""What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
+"""Torque limit of the joints [N·m]; the links weigh 3 kg and are 1 m long."""
 NEAR = 0.01
 """A miss [m] that counts as a hit."""
 RELEASED_SEARCH = Released(noise=1.0, learning_rate=0.1)
@@ -74,7 +74,7 @@ class Options(shared.Options):
 
 @dataclass
 class Game:
-    """What was found: torques (T, 2) as searched for, the motion, how far from the hole it ends [m], and both runs."""
+    """The result: torques (T, 2) in the units of the search, the motion, its miss [m], both searches."""
 
     torques: Tensor
     motion: Trajectory
@@ -92,12 +92,12 @@ class Game:
 
 
 def falling(motion: Trajectory) -> bool:
-    """Tell whether the ball comes down at the end."""
+    """Return whether the ball is falling at the end."""
     return bool(motion.q[-1, 0, 4] < motion.q[-2, 0, 4])
 
 
 def run(options: Options) -> Game:
-    """Play by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
+    """Optimise the swing by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
     check_at_least(options, iterations=1, cma_iterations=0)
     console = Console()
     device = find_device(options.device)
@@ -114,7 +114,7 @@ def run(options: Options) -> Game:
     report(
         comparison,
         console,
-        f"how far from the hole the ball ends ({options.variant}, {torques.numel():,} numbers)",
+        f"distance of the ball from the hole at the end ({options.variant}, {torques.numel():,} numbers)",
         NEAR,
     )
     console.print(f"the ball ends {1e3 * miss:.3g} mm from the hole" + (", and is in" if game.holed else ""))
@@ -130,7 +130,7 @@ def run(options: Options) -> Game:
 
 
 class Golfer:
-    """The club, the ball, and what a swing is worth."""
+    """The club, the ball, and the loss of a swing."""
 
     def __init__(self, variant: str, device: torch.device | str = "cpu") -> None:
         self.released = variant == "released"
@@ -140,11 +140,11 @@ class Golfer:
         self.hole = torch.tensor(HOLE, dtype=torch.float64, device=device)
 
     def rest(self) -> Tensor:
-        """Return the club let fall: torques (1, T, 2) of zero."""
+        """Return zero torques (1, T, 2): the club falls."""
         return torch.zeros(1, STEPS, 2).to(self.hole)
 
     def controls(self, torques: Tensor) -> Tensor:
-        """Return the controls (T, B, 2) [N·m] of torques (B, T, 2), shares of the bounds or, released, in N·m."""
+        """Return the controls (T, B, 2) [N·m] of torques (B, T, 2), fractions of the bounds or, released, in N·m."""
         return (torques if self.released else MOST_TORQUE * torques).transpose(0, 1)
 
     def loss(self, torques: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def build(released: bool) -> World:
     world.add(load(tree, dtype=torch.float64), name="club", group=CLUB, mask=BALL, **surface)
     size = (2 * HALF_TEE,) * 3
     world.add_box("tee", size=size, position=TEE, static=True, group=GROUND, mask=BALL, **surface)
-    # where the spring carries the ball: its force at this gap is the ball's weight
+    # gap at which the contact force carries the ball's weight
     floating = ONSET - (4 * ONSET * MASS * GRAVITY / STIFFNESS) ** 0.5
     place = (0.0, TEE[1], TEE[2] + HALF_TEE + RADIUS + (0.025 if released else floating))
     if released:

@@ -1,8 +1,8 @@
-"""Find the masses of a robot's links from its motion.
+"""Identify the masses of a robot's links from its motion.
 
-The links start with wrong masses. A true robot is moved, what a sensor would see of it is recorded with noise, and the
-masses are moved down the gradient of the prediction error until both robots answer alike. Some masses cannot be found
-whatever the optimiser does: that of a link that never moves, or that turns about its own centre. The report says which.
+The links start with wrong masses. Motion of the true robot is recorded with noise, and the masses are fitted by the
+gradient of the prediction error. Some masses cannot be identified from motion: that of a link that never moves, or that
+turns about its own centre. The report says which.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ WEAK = 0.1
 
 @dataclass
 class Options:
-    """How to find the masses of a robot's links from its motion."""
+    """How to identify the masses of a robot's links from its motion."""
 
     robot: str = "iiwa7"
     """A robot that ships with Pullback, or the path of a .urdf or .xml file."""
     motion: Literal["torque", "sine"] = "torque"
     """Apply random torques and measure accelerations, or prescribe sine motions and measure torques."""
     samples: int = 2000
-    """States to learn from."""
+    """Number of recorded states."""
     dt: float = 0.01
     """Time between two states [s]."""
     noise: float = 0.01
-    """Noise of the measurement, as a share of its standard deviation."""
+    """Noise of the measurement, relative to its standard deviation."""
     wrong_by: float = 2.0
     """Masses start wrong by a random factor between its inverse and this."""
     epochs: int = 100
-    """Most steps of the optimiser (L-BFGS), each over all samples."""
+    """The most iterations of the optimiser (L-BFGS), each over all samples."""
     seed: int = 0
     """Seed of the start, the motion and the noise."""
     out: Path = Path("out")
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass
 class Identified:
-    """What was found: link by link the masses [kg] and their standard errors, and the losses on the way."""
+    """The result: the masses [kg] of the links, their standard errors, and the losses."""
 
     links: list[str]
     true: Tensor
@@ -104,7 +104,7 @@ class Identified:
 
 
 def run(options: Options) -> Identified:
-    """Learn the masses, print the table, draw the picture, and write the learned robot."""
+    """Fit the masses, print the table, draw the picture, and write the identified robot."""
     console = Console()
     generator = torch.Generator().manual_seed(options.seed)
     device = find_device(options.device)
@@ -136,7 +136,7 @@ def run(options: Options) -> Identified:
 
 
 def predict(robot: RobotModel, data: MotionData, motion: str) -> Tensor:
-    """Return what the robot says about the quantity that was measured, (samples, nv)."""
+    """Return the robot's prediction of the measured quantity, (samples, nv)."""
     if motion == "sine":
         return robot.compute_inverse_dynamics(data.q, data.qd, data.qdd)
     return robot.compute_forward_dynamics(data.q, data.qd, data.tau)
@@ -179,7 +179,7 @@ def standard_error(robot: RobotModel, links: list[str], data: MotionData, motion
     J = torch.stack(columns, -1)
     r = ((predict(robot, data, motion) - target) / target.std(0)).flatten()
     eigenvalues, vectors = torch.linalg.eigh(J.mT @ J)
-    # what the data cannot see has eigenvalue zero: a huge error, not a division by zero
+    # unobservable directions have eigenvalue zero: a huge error, not a division by zero
     inverse = 1.0 / eigenvalues.clamp(min=1e-14 * eigenvalues.max())
     covariance = vectors.square() @ inverse * r.square().sum() / max(1, len(r) - len(links))
     has_effect = J.square().mean(0).sqrt() > NO_EFFECT
@@ -187,7 +187,7 @@ def standard_error(robot: RobotModel, links: list[str], data: MotionData, motion
 
 
 def report(found: Identified, console: Console) -> None:
-    """Print one row a link, and say which masses the data cannot tell."""
+    """Print one row per link, and which masses the data does not determine."""
     table = Table(title=f"masses in kg after {len(found.losses)} epochs")
     for header in ("link", "true", "start", "learned", "error", "std. error", ""):
         table.add_column(header, justify="left" if header in ("link", "") else "right")
@@ -200,26 +200,26 @@ def report(found: Identified, console: Console) -> None:
     console.print(table)
     notes = {remark(x) for x in found.uncertainty.tolist()}
     if "no effect" in notes:
-        console.print("no effect: this mass changes nothing that was measured, so no data of this kind can tell it")
+        console.print("no effect: this mass changes nothing that was measured, so no data of this kind determines it")
     if "weak" in notes:
         console.print(
             f"weak: the noise leaves it uncertain by more than {WEAK:.0%}; more samples or other motions help"
         )
     if not found.converged:
-        console.print("not converged: standard errors do not count the way the optimiser has still to go")
+        console.print("not converged: standard errors do not include the remaining error of the optimiser")
     if found.losses:
         console.print(f"loss: {found.losses[0]:.3e} at the start, {min(found.losses):.3e} at its best")
 
 
 def remark(uncertainty: float) -> str:
-    """Say why a mass with this relative standard error need not be right."""
+    """Return the remark on a mass with this relative standard error."""
     if uncertainty == float("inf"):
         return "no effect"
     return "weak" if uncertainty > WEAK else ""
 
 
 def draw(found: Identified, noise: float, path: Path) -> Path:
-    """Draw the loss on its way down to the noise, and each mass's error before and after; return the path."""
+    """Draw the loss, and each mass's error before and after; return the path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
@@ -227,7 +227,7 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
     left.semilogy(range(1, len(found.losses) + 1), found.losses, color="tab:blue")
     left.set(title="normalised prediction error", xlabel="epoch", ylabel="loss [variance of the data]")
     if noise > 0.0:
-        left.axhline(noise, color="gray", linestyle="--", label="what the noise alone gives")
+        left.axhline(noise, color="gray", linestyle="--", label="noise level")
         left.legend(fontsize=8)
     left.grid(alpha=0.3)
     place = np.arange(len(found.links))
@@ -238,7 +238,7 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
     right.bar(place[~unseen] + 0.2, after[~unseen], 0.4, color="tab:blue", label="learned")
     if unseen.any():
         style = {"color": "white", "edgecolor": "tab:red", "hatch": "///"}
-        right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="the data hardly tells", **style)
+        right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="poorly determined", **style)
     right.set(title="error of each mass", ylabel="error [%]", yscale="log")
     right.set_xticks(place, found.links, rotation=45, ha="right", fontsize=8)
     right.grid(alpha=0.3, axis="y")

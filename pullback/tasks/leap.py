@@ -1,9 +1,9 @@
-"""Teach the Laikago to leap, by the gradient of a simulation with contact.
+"""Optimise a leap of the Laikago by gradients through contact.
 
 The robot stands on the ground, driven by position servos. Their targets over time are straight lines between knots,
-and start close to standing still. What is asked for is two moments: half way through, the base is at a given height; at
-the end, the robot stands at rest at a given distance. Everything between, the crouch, the push, the flight and the
-landing, comes from back-propagation through all steps. Several starts are improved side by side, and the best is kept.
+and start close to standing still. The loss has two terms: half way through, the base should be at a given height; at
+the end, the robot should stand at rest at a given distance. Everything between, crouch, push, flight and landing, comes
+from back-propagation through all steps. Several starts are optimised in parallel, and the best is kept.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ Tensor = torch.Tensor
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 TOE_RADIUS = 0.03
 LEG = (0.2, 0.0, -0.5)
-"""Angles [rad] of a leg that stands: abduction, hip, knee."""
+"""Angles [rad] of a standing leg: abduction, hip, knee."""
 STANDING_HEIGHT = 0.4835
 """Height [m] of the base above the ground when the legs have these angles."""
 DT = 2e-3
 KNOTS_PER_SECOND = 20
 LEARNING_RATE = 0.02
 JITTER = 0.02
-"""Spread [rad] of the random knots that the starts differ by."""
+"""Standard deviation [rad] of the random starts."""
 LONGEST_GRADIENT = 1.0
-"""Gradients of landings can be steep; a longer one is shortened to this."""
+"""Norm to which gradients are clipped: landings can be steep."""
 AFTERWARDS = 0.5
-"""For how long [s] the robot is then watched standing."""
+"""Time [s] of standing that is simulated afterwards."""
 
 
 @dataclass
 class Options:
-    """How to teach the Laikago to leap."""
+    """How to leap."""
 
     distance: float = 0.4
     """How far to leap forward [m]; the robot is about 0.6 m long."""
@@ -61,9 +61,9 @@ class Options:
     duration: float = 1.0
     """Time from standing to standing [s]."""
     starts: int = 4
-    """Random starts that are improved side by side."""
+    """Random starts, optimised in parallel."""
     epochs: int = 100
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the random starts."""
     out: Path = Path("out")
@@ -74,7 +74,7 @@ class Options:
 
 @dataclass
 class Leap:
-    """What was learned: targets [rad] (T, 12) of the best start, its motion, and the losses (epochs, starts)."""
+    """The result: targets [rad] (T, 12) of the best start, its motion, and the losses (epochs, starts)."""
 
     targets: Tensor
     q: Tensor
@@ -103,7 +103,7 @@ class Leap:
 
 
 def run(options: Options) -> Leap:
-    """Learn the targets, print what the robot does with them, and draw it."""
+    """Optimise the targets, print the resulting motion, and draw it."""
     check_at_least(options, starts=1, epochs=1, duration=0.2, height=0.1)
     console = Console()
     device = find_device(options.device)
@@ -137,7 +137,7 @@ def build() -> World:
 
 
 def warm_up(sim: Sim) -> None:
-    """Step once and back, so that kernels are there before the clock runs."""
+    """Compile the kernels by one step and its gradient, before anything is timed."""
     state = sim.initial_state()
     controls = torch.zeros(1, 1, sim.nu, dtype=sim.dtype, device=sim.device, requires_grad=True)
     sim.rollout(state, controls).q.sum().backward()
@@ -151,7 +151,7 @@ def targets_of(knots: Tensor, between: Tensor) -> Tensor:
 
 
 def loss_of(q: Tensor, qd: Tensor, options: Options) -> Tensor:
-    """Return how far each start (starts,) is from what is asked for; q (T + 1, starts, 19), qd (T + 1, starts, 18)."""
+    """Return the loss of each start (starts,) from q (T + 1, starts, 19) and qd (T + 1, starts, 18)."""
     middle = q[q.shape[0] // 2]
     half_way = (middle[:, 0] - options.distance / 2).square() + (middle[:, 2] - options.height).square()
     standing = torch.tensor([options.distance, 0.0, STANDING_HEIGHT]).to(q)
@@ -180,12 +180,12 @@ def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> Foun
 
 @torch.no_grad()
 def watch(sim: Sim, targets: Tensor, losses: Tensor, steps: int) -> Leap:
-    """Run the best targets once more, let the robot stand for a while, and look at its toes."""
+    """Simulate the best targets and some standing after them, with contact forces of the toes."""
     stand = torch.tensor(4 * LEG).to(targets).expand(round(AFTERWARDS / DT), -1)
     targets = torch.cat([targets, stand])
     motion = sim.rollout(sim.initial_state(), targets[:, None], check=True)
     q, qd = motion.q[:, 0], motion.qd[:, 0]
-    # one world for each moment: the contact forces of the whole motion in one call
+    # one world per time step: the contact forces of the whole motion in one call
     forces = torch.zeros(len(targets), len(TOES))
     for moment, contacts in enumerate(sim.contacts(State(q[:-1], qd[:-1]), targets)):
         for contact in contacts:
@@ -205,9 +205,9 @@ def watch(sim: Sim, targets: Tensor, losses: Tensor, steps: int) -> Leap:
 
 
 def report(found: Leap, options: Options, console: Console) -> None:
-    """Print what was asked for beside what happens, and what the ground had to bear."""
+    """Print target and result, and the contact forces."""
     table = Table(title=f"the best of {options.starts} starts after {len(found.losses)} epochs")
-    for header in ("", "asked for", "reached"):
+    for header in ("", "target", "reached"):
         table.add_column(header, justify="left" if not header else "right")
     (x, z), end = found.apex, found.end
     table.add_row(
@@ -225,7 +225,7 @@ def report(found: Leap, options: Options, console: Console) -> None:
     first, best = found.losses[0].min().item(), found.losses.min().item()
     console.print(f"loss: {first:.3f} at the start, {best:.3f} at its best")
     if found.upright < 0.9:
-        console.print("[yellow]it fell over: ask for less, or try another --seed or more --epochs[/]")
+        console.print("[yellow]it fell over: try another --seed, more --epochs, or a smaller leap[/]")
 
 
 def draw(found: Leap, options: Options, path: Path) -> Path:
@@ -238,8 +238,8 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
 
     axes["path"].plot(found.q[:, 0], found.q[:, 2], color="tab:blue")
     half_way, end = (options.distance / 2, options.height), (options.distance, STANDING_HEIGHT)
-    axes["path"].plot(*half_way, "o", color="tab:red", fillstyle="none", label="asked for half way")
-    axes["path"].plot(*end, "s", color="tab:red", fillstyle="none", label="asked for at the end")
+    axes["path"].plot(*half_way, "o", color="tab:red", fillstyle="none", label="target half way")
+    axes["path"].plot(*end, "s", color="tab:red", fillstyle="none", label="target at the end")
     axes["path"].plot(*found.apex, ".", color="tab:blue", label="reached half way")
     axes["path"].plot(*found.end, "x", color="tab:blue", label="reached at the end")
     axes["path"].set(title="path of the base", xlabel="x [m]", ylabel="height [m]")
@@ -248,7 +248,7 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
     for legs, forces in zip(("front legs", "hind legs"), found.forces.unflatten(-1, (2, 2)).sum(-1).T):
         axes["forces"].plot(time, forces, label=legs, linewidth=1.0)
     axes["forces"].axvspan(options.duration, time[-1].item(), color="tab:green", alpha=0.1, label="standing afterwards")
-    axes["forces"].set(title="what the ground pushes with", xlabel="time [s]", ylabel="upward force [N]")
+    axes["forces"].set(title="contact force", xlabel="time [s]", ylabel="upward force [N]")
 
     losses, best = found.losses.numpy(), int(found.losses.amin(0).argmin())
     axes["loss"].semilogy(losses, color="lightgray")

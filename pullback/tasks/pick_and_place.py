@@ -3,7 +3,7 @@
 The arm follows servo targets: straight lines between knots, which inverse kinematics and the arm's weight give. That
 would do for a slow arm. In the short time it has, it lags behind, closes beside the block and carries nothing;
 back-propagation through the whole motion, friction grip included, moves the knots until the block stands where it
-should. Several scenes are learned side by side, and judged after a while of holding still.
+should. Several scenes are optimised in parallel, and evaluated after half a second of holding still.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ SIZE, MASS = 0.04, 0.1
 ABOVE = 0.12
 """How far [m] above the block the hand comes and goes."""
 OPEN = 0.04
-"""Way [m] of each finger from the middle."""
+"""Opening [m] of each finger from the middle."""
 MOMENTS = (0.0, 0.143, 0.257, 0.343, 0.457, 0.629, 0.743, 0.829, 0.943, 1.0)
 """Of the knots: home, above the block, at it, gripped, above, above the goal, at it, released, above, and there."""
 WIDTHS = (OPEN, OPEN, OPEN, 0.0, 0.0, 0.0, 0.0, OPEN, OPEN, OPEN)
 GRIPPING, OPENING = (0.257, 0.3), 0.786
-"""When the hand should be at the block and at the goal, as shares of the duration: while the fingers move."""
+"""When the hand should be at the block and at the goal, as fractions of the duration: while the fingers move."""
 BOUND = 0.25
 """The most that a term of the block's counts."""
 HOLD = 0.5
-"""For how long [s] the end is watched."""
+"""Time [s] of holding still at the end."""
 NEAR, TURNED, SLOW = 0.01, 5.0, 0.005
-"""What counts as placed: metres and degrees from the goal, and metres a second."""
+"""Tolerances of a placed block: distance [m], angle [degrees] and speed [m/s]."""
 LEARNING_RATE, LONGEST_GRADIENT = 0.01, 1.0
 
 
 @dataclass
 class Options:
-    """What to place, and how hard to try."""
+    """What to place, and how long to search."""
 
     scenes: int = 4
-    """Random places and turns of block and goal, learned side by side."""
+    """Random poses of block and goal, optimised in parallel."""
     duration: float = 1.75
     """From home, with the block, to above the goal [s]; at 3.5 s the first guess is nearly right."""
     epochs: int = 40
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     generations: int = 25
     """Generations of CMA-ES on the first scene, to compare with; 0: none."""
     seed: int = 0
@@ -108,7 +108,7 @@ class Verdict(NamedTuple):
     lifted: Tensor
     """How high the block was lifted [m]."""
     width: Tensor
-    """The smaller way of a finger from the middle at the end [m]."""
+    """The smaller opening of a finger at the end [m]."""
 
     @property
     def placed(self) -> Tensor:
@@ -145,7 +145,7 @@ class Placed:
 
 
 def run(options: Options) -> Placed:
-    """Learn the targets, judge where the blocks end, print, draw."""
+    """Optimise the targets, evaluate where the blocks end, print and draw."""
     check_at_least(options, scenes=1, epochs=1, generations=0, duration=0.5)
     console, device = Console(), find_device(options.device)
     scenes = draw_scenes(options.scenes, options.seed, device)
@@ -235,11 +235,11 @@ def saturate(loss: Tensor) -> Tensor:
     return BOUND * loss / (BOUND + loss)
 
 
-# -- what is learned -----------------------------------------------------------------------------------------------
+# -- optimisation --------------------------------------------------------------------------------------------------
 
 
 class Task:
-    """Scenes of a simulation, and what knots of servo targets do in them."""
+    """Scenes of a simulation, with the motion and loss of knots of servo targets."""
 
     def __init__(self, sim: Sim, scenes: Scenes, duration: float) -> None:
         self.sim, self.scenes = sim, scenes
@@ -254,7 +254,7 @@ class Task:
         self.state = State(q, state.qd, state.impulses)
 
     def first_knots(self) -> Tensor:
-        """Return knots (B, knots, 7) by inverse kinematics, each with what the servos need to hold the arm's weight."""
+        """Return knots (B, knots, 7) by inverse kinematics, with gravity compensation through the servos."""
         start, start_turn, goal, goal_turn = self.scenes
         raised = torch.tensor([0.0, 0.0, ABOVE]).to(goal)
         way = [(start + raised, start_turn), (start, start_turn), (start, start_turn), (start + raised, start_turn)]
@@ -303,7 +303,7 @@ class Task:
         return self.sim.rollout(self.state, controls, check=True), controls
 
     def judge(self, motion: Trajectory, controls: Tensor) -> Verdict:
-        """Look at where the blocks are in the end."""
+        """Return the errors of the blocks at the end."""
         end, qd = motion.q[-1], motion.qd[-1]
         half = (0.25 * off_by(end[:, 12:16], upright(self.scenes.goal_turn))).clamp(0.0, 1.0).sqrt()
         return Verdict(
@@ -316,7 +316,7 @@ class Task:
 
 
 def evolve(sim: Sim, scenes: Scenes, first: Tensor, options: Options, console: Console) -> Found:
-    """Let CMA-ES look for the knots of the first scene, from the same first guess and by the same loss."""
+    """Optimise the knots of the first scene by CMA-ES, from the same first guess and with the same loss."""
     tasks: dict[int, Task] = {}
 
     def objective(knots: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Find the friction that brings a sliding car to where it was seen, by the gradient through its contacts.
+"""Estimate friction from where a sliding car was seen, by the gradient through its contacts.
 
 The car of pybullet_data, on spheres as wheels, stands on the floor and moves at 1 m/s; after one second it was seen at
 x = 0.75 m. How much friction explains that? Its wheels are locked, so it slides: x = v t - mu g t² / 2, mu 0.051, which
@@ -35,12 +35,12 @@ Tensor = torch.Tensor
 DT, STEPS = 1e-3, 1000
 SPEED = 1.0
 START = 0.002
-"""Friction to begin with."""
+"""Initial friction."""
 SEEN = {"default": 0.75, "released": 0.8}
 """Where the car was after a second [m]."""
 WHEEL = 0.05
 NEAR = 1.0
-"""How close the car must come, in percent of the way."""
+"""Largest error of a good estimate, in percent of the distance."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Options:
 
 @dataclass
 class Estimate:
-    """What was found: the friction, the motion with it, how far off it ends [% of the way], and both runs."""
+    """The result: the friction, the motion with it, its error [% of the distance], and both searches."""
 
     friction: float
     motion: Trajectory
@@ -96,7 +96,7 @@ def run(options: Options) -> Estimate:
     friction, end = comparison.gradient.best.item(), motion.q[-1, 0, 0].item()
     miss = 100 * abs(end - seen) / seen
     report(
-        comparison, console, f"how far from where it was seen the car ends ({options.variant}, wheels {wheels})", NEAR
+        comparison, console, f"distance of the car from where it was seen ({options.variant}, wheels {wheels})", NEAR
     )
     console.print(f"friction {friction:.4f}: the car ends at {end:.4f} m, {miss:.2g} % from {seen:g} m")
     if miss > NEAR:
@@ -113,7 +113,7 @@ def run(options: Options) -> Estimate:
 
 
 class Car:
-    """The car on the floor, and what a friction is worth."""
+    """The car on the floor, and the loss of a friction."""
 
     def __init__(self, released: bool, locked: bool, seen: float, device: torch.device | str = "cpu") -> None:
         self.released, self.seen = released, seen
@@ -125,7 +125,7 @@ class Car:
         self._begin = State(begin.q, qd)
 
     def start(self) -> Tensor:
-        """Return the friction to begin with, (1,)."""
+        """Return the initial friction, (1,)."""
         return torch.full((1,), START, dtype=torch.float64, device=self.sim.device)
 
     def rollout(self, friction: Tensor) -> Trajectory:
@@ -182,7 +182,7 @@ def draw(car: Car, motion: Trajectory, comparison: Comparison, path: Path) -> Pa
     with torch.no_grad():
         before = car.rollout(car.start())
     time = DT * torch.arange(STEPS + 1)
-    axes[0].plot(time, before.q[:, 0, 0].cpu(), color="lightgray", label=f"friction {START:g}, to begin with")
+    axes[0].plot(time, before.q[:, 0, 0].cpu(), color="lightgray", label=f"friction {START:g}, initial")
     found = comparison.gradient.best.item()
     axes[0].plot(time, motion.q[:, 0, 0].cpu(), color="tab:blue", label=f"friction {found:.4f}, as found")
     axes[0].plot(time[-1], car.seen, "x", color="tab:red", markersize=12, label="seen")

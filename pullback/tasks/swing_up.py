@@ -1,8 +1,8 @@
 """Swing up a pendulum of n links or a pole on a cart by iLQR, and audit where the energy came from.
 
 The pendulum is that of Qiao et al. (ICML 2021): level at the start, motors too weak to lift it, 100 steps of 1/60 s to
-bring its tip to the top. Steps as long as these add energy of their own; the audit says how much, and the same problem
-with eight substeps a step says how far one gets without that help. Random first controls are improved side by side.
+bring its tip to the top. Steps of this size add numerical energy; the audit says how much, and the same problem with
+eight substeps per step shows what is reached without it. Random first controls are optimised in parallel.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from pullback.tasks.common.swing_up_picture import draw
 Tensor = torch.Tensor
 
 KNOTS = 10
-"""Random first controls are held between so many moments."""
+"""Number of intervals over which random first controls are constant."""
 STRENGTH = 0.3
-"""How strong the strongest of them are, as a share of the motors' limit (a standard deviation)."""
+"""Standard deviation of the strongest of them, as a fraction of the motors' limit."""
 ROUND = 10
-"""Iterations between two looks at whether the best is good enough."""
+"""Iterations between two checks whether the best is good enough."""
 TOLERANCE = 1e-7
-"""A start has converged when a step promises to lower its cost by less than this."""
+"""Tolerance of iLQR: the expected decrease relative to 1 + cost."""
 PLANT_MASS = 1.1
 """How much heavier the pole of the plant is than that of the model."""
 PLAN, DRIVE = 60, 240
@@ -52,18 +52,18 @@ PLAN, DRIVE = 60, 240
 
 @dataclass
 class Options:
-    """What to swing up, and how hard to try."""
+    """What to swing up, and how long to search."""
 
     system: Literal["pendulum", "cart-pole"] = "pendulum"
     """A pendulum with a motor in each joint, or a pole on a cart."""
     links: int = 3
     """Links of the pendulum."""
     substeps: tuple[int, ...] = (1, 8)
-    """Solve it with so many substeps a step: 1 is the problem as published, 8 adds far less energy."""
+    """Numbers of substeps to solve it with: 1 is the problem as published, 8 adds far less energy."""
     starts: int = 16
-    """Random first controls that are improved side by side."""
+    """Random first controls, optimised in parallel."""
     iterations: int = 150
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     generations: int = 200
     """Generations of CMA-ES on the same problem, to compare with; 0: none."""
     mpc: bool = True
@@ -91,7 +91,7 @@ class Swing:
     share: float
     """Of the largest there can be."""
     cost: float
-    """What was minimised."""
+    """The minimised cost."""
     iterations: int
     seconds: float
     curve: list[tuple[float, float]]
@@ -147,7 +147,7 @@ def run(options: Options) -> SwingUp:
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be solved."""
+    """Raise for invalid options."""
     check_at_least(options, links=1, starts=1, iterations=1, generations=0, substeps=1)
     if not options.substeps:
         raise PullbackError("no substeps are given; say for instance --substeps 1 8")
@@ -157,9 +157,9 @@ def check(options: Options) -> None:
 
 
 def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> Swing:
-    """Improve random first controls side by side, until several come close to the largest return; return the best.
+    """Optimise random first controls in parallel, until several come close to the largest return; return the best.
 
-    Of those that come close it is the one whose steps have added or taken the least energy on the way.
+    Of those that come close it is the one with the least numerical energy.
     """
     first = controls = first_controls(system, sim, starts, seed)
     problem = pose(system, sim, starts)
@@ -182,7 +182,7 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
             if enough or done >= iterations or bool(result.converged.all()) or stop:
                 break
     seconds = time.perf_counter() - begun
-    # those that are close; motions that steps have blown up most are not looked at
+    # of those that are close, the one with the least numerical energy
     close = (result.cost <= max(system.close, result.cost.min().item())).nonzero()[:, 0]
     added = [largest(audit(sim, _world(result.states, k), controls[:, k : k + 1])) for k in close.tolist()]
     best = int(close[int(np.argmin(added))])
@@ -220,7 +220,7 @@ def first_controls(system: System, sim: Sim, starts: int, seed: int) -> Tensor:
     every = -(-system.steps // KNOTS)
     controls = knots.repeat_interleave(every, 0)[: system.steps].to(sim.device)
     state = sim.initial_state(starts)
-    # steps as long as these let strong motions blow up
+    # with steps of this size strong motions diverge
     for _ in range(30):
         end = sim.rollout(state, controls)[-1]
         wild = ~((end.q.abs() < 1e3).all(-1) & (end.qd.abs() < 1e3).all(-1))
@@ -234,7 +234,7 @@ def first_controls(system: System, sim: Sim, starts: int, seed: int) -> Tensor:
 
 
 def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int, console: Console) -> Found:
-    """Let CMA-ES look for controls (T, nu) from where the best of the gradient's starts began."""
+    """Optimise controls (T, nu) by CMA-ES, from the start of iLQR's best."""
     problem = pose(system, sim, 1)
 
     def objective(candidates: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int,
     )  # fmt: skip
 
 
-# -- planning while it moves ---------------------------------------------------------------------------------------
+# -- model-predictive control ---------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -269,7 +269,7 @@ def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
 
 
 def report(found: SwingUp, console: Console) -> None:
-    """Print returns beside where the energy came from; in brackets the most that steps had added by any moment."""
+    """Print returns and the energy audit; in brackets the largest numerical energy at any time."""
     table = Table(title=f"{found.system.title}: largest return {found.system.maximum:g}", title_justify="left")
     headers = ("substeps", "return", "share", "iters", "time", "gained J", "work J", "numerical J")
     for header in headers:
@@ -291,7 +291,7 @@ def report(found: SwingUp, console: Console) -> None:
 
 
 def report_drive(drive: Drive, console: Console) -> None:
-    """Print how planning on the way went."""
+    """Print the result of model-predictive control."""
     x, angle = drive.q[-1, 0].tolist()
     console.print(
         f"model-predictive control of a pole {100 * (PLANT_MASS - 1):.0f} % heavier than the model's: {drive}; it ends "

@@ -1,9 +1,9 @@
-"""Throw a ball with a 9-DoF Panda so that it ends at a target, by gradients, against CMA-ES.
+"""Throw a ball with a 9-DoF Panda so that it ends at a target: gradients compared with CMA-ES.
 
 The arm holds the ball in its two fingers, which open half a second in; at the end the ball must be at the target.
-What is searched for is seven torques in every step, 3,150 numbers, that come on top of what holds the arm: gravity
-compensation at the start pose and the joint impedance that such arms are run with. Torques are bounded. The loss is the
-squared distance at the end, the gradient method an L-BFGS, of which every trial counts as an iteration.
+The variables are seven torques in every step, 3,150 in all, added to gravity compensation at the start pose and to
+joint impedance control, as such arms are run. Torques are bounded. The loss is the squared distance at the end, the
+gradient method L-BFGS, of which every trial counts as an iteration.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): 1,000 steps of 10 ms,
 gravity of 1/980 m/s² (near weightlessness, almost certainly a slip), every link's rotational inertia 0.1 kg·m² and the
@@ -48,11 +48,11 @@ SPEEDS = (2.175,) * 4 + (2.61,) * 3
 STIFFNESS, DAMPING = (100.0,) * 4 + (30.0,) * 3, (30.0,) * 4 + (8.0,) * 3
 """Of the joint impedance [N·m/rad, N·m·s/rad]."""
 MOST_TORQUE = (40.0,) * 4 + (4.0,) * 3
-"""What the throw may add [N·m], well within what the motors have."""
+"""Bounds of the torques [N·m], well within the motors' limits."""
 CLOSED, OPEN = 0.01, 0.04
-"""What the fingers are told [m]: closer than the ball lets them, and wide open."""
+"""Targets of the fingers [m]: closer than the ball allows, and wide open."""
 NEAR = 0.01
-"""A throw that ends closer to the target [m] has hit it."""
+"""A throw that ends closer to the target [m] counts as a hit."""
 RELEASED_SEARCH = Released(noise=0.03, learning_rate=1e-3)
 
 
@@ -91,14 +91,14 @@ class Options(shared.Options):
 
 @dataclass
 class Throw:
-    """What was found: torques (T, 7) as searched for, the motion, how far from the target it ends [m], both runs."""
+    """The result: torques (T, 7) in the units of the search, the motion, its miss [m], both searches."""
 
     torques: Tensor
     motion: Trajectory
     miss: float
     comparison: Comparison
     fastest: float
-    """The largest share of its speed limit that a joint of the arm reaches."""
+    """The largest fraction of its speed limit that a joint of the arm reaches."""
     picture: Path
     replay: Path | None
 
@@ -121,7 +121,7 @@ def run(options: Options) -> Throw:
     report(
         comparison,
         console,
-        f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)",
+        f"distance of the ball from the target at the end ({options.variant}, {torques.numel():,} numbers)",
         NEAR,
     )
     console.print(
@@ -139,7 +139,7 @@ def run(options: Options) -> Throw:
 
 
 class Thrower:
-    """The arm, the ball and what a throw is worth."""
+    """The arm, the ball, and the loss of a throw."""
 
     def __init__(self, variant: str, device: torch.device | str = "cpu") -> None:
         self.released = variant == "released"
@@ -152,7 +152,7 @@ class Thrower:
         self._base, self._scale = self._held(robot)
 
     def _held(self, robot: RobotModel) -> tuple[Tensor, Tensor]:
-        """Return the controls (T, 9) that hold the ball and then let go, and what a torque adds to them."""
+        """Return the controls (T, 9) that hold the ball and then release it, and the change of a control per torque."""
         setting, like = self.setting, self.target
         base = torch.zeros(setting.steps, 9).to(like)
         if self.released:
@@ -168,11 +168,11 @@ class Thrower:
         return base, torch.tensor(MOST_TORQUE).to(like) / stiffness
 
     def rest(self) -> Tensor:
-        """Return no throw at all: torques (1, T, 7) of zero."""
+        """Return zero torques (1, T, 7): no throw."""
         return torch.zeros(1, self.setting.steps, 7).to(self.target)
 
     def controls(self, torques: Tensor) -> Tensor:
-        """Return the controls (T, B, 9) of torques (B, T, 7), as shares of the bounds or, released, in N·m."""
+        """Return the controls (T, B, 9) of torques (B, T, 7), as fractions of the bounds or, released, in N·m."""
         added = torch.nn.functional.pad(torques * self._scale, (0, 2))
         return (self._base + added).transpose(0, 1)
 

@@ -1,4 +1,4 @@
-"""The task identify-thermal: numbers are found, and what the data cannot tell apart is said."""
+"""The task identify-thermal: parameters are found, and what the data does not determine is named."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"known": ("absorptvity",)}, "no number named 'absorptvity'; did you mean 'absorptivity'"),
+        ({"known": ("absorptvity",)}, "no parameter named 'absorptvity'; did you mean 'absorptivity'"),
         ({"known": ("heat_capacity", "conductivity", "convection", "absorptivity")}, "there is nothing to find"),
         ({"wrong_by": 1.0}, "expected more than 1"),
         ({"iterations": 0}, "iterations is 0; give 1 or more"),

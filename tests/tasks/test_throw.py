@@ -77,7 +77,7 @@ def test_the_released_variant_runs_on_its_own_numbers(tmp_path):
 
 
 def test_what_makes_no_throw_is_refused():
-    with pytest.raises(pb.PullbackError, match="iterations is 0; give 1 or more"):
+    with pytest.raises(pb.PullbackError, match="iterations is 0; give at least 1"):
         run(Options(iterations=0, cma_iterations=0))
     with pytest.raises(pb.PullbackError, match="cma_iterations is -1"):
         run(Options(cma_iterations=-1))

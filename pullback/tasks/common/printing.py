@@ -1,4 +1,4 @@
-"""What tasks about printing share."""
+"""Helpers of tasks about printing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of what a quadruped learned: a film of sticks, its footfalls, its base, and the losses."""
+"""The picture of a quadruped's motion: stick figures, footfalls, base, and losses."""
 
 from __future__ import annotations
 
