@@ -11,7 +11,7 @@ from types import ModuleType
 
 from bench.robot import Rows, verdict
 from pullback.tasks import open_door, pivot_box, push_to_pose
-from pullback.tasks._contact_rich import optimize
+from pullback.tasks.common.contact_rich import optimize
 
 STARTS, BAR = 20, 18
 TASKS: dict[str, ModuleType] = {"push-to-pose": push_to_pose, "pivot-box": pivot_box, "open-door": open_door}

@@ -12,7 +12,7 @@ from math import degrees
 from pathlib import Path
 
 from bench.robot import Rows, verdict
-from pullback.tasks._swinging import cart_pole, pendulum, times
+from pullback.tasks.common.swing_systems import cart_pole, pendulum, times
 from pullback.tasks.pick_and_place import Options as PlaceOptions
 from pullback.tasks.pick_and_place import run as run_place
 from pullback.tasks.swing_up import drive, largest, solve

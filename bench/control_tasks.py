@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bench.robot import Rows, verdict
 from pullback.control.search.search import Found
 from pullback.tasks import golf, racecar, throw
-from pullback.tasks._duel import Duel
+from pullback.tasks.common.comparison import Comparison
 
 Figures = dict[str, float]
 
@@ -27,7 +27,7 @@ class Race(NamedTuple):
     """One task run by both methods: what a miss is compared with, and in which unit it is shown."""
 
     name: str
-    duel: Duel
+    comparison: Comparison
     near: float
     scale: float
     unit: str
@@ -36,37 +36,37 @@ class Race(NamedTuple):
 def throw_race(cma_iterations: int, out: Path, variant: Any = "default") -> Race:
     """Throw by both methods."""
     found = throw.run(throw.Options(variant=variant, cma_iterations=cma_iterations, out=out))
-    return Race("throw", found.duel, throw.NEAR, 1e3, "mm")
+    return Race("throw", found.comparison, throw.NEAR, 1e3, "mm")
 
 
 def golf_race(cma_iterations: int, out: Path, variant: Any = "default") -> Race:
     """Play golf by both methods."""
     found = golf.run(golf.Options(variant=variant, cma_iterations=cma_iterations, out=out))
-    return Race("golf", found.duel, golf.NEAR, 1e3, "mm")
+    return Race("golf", found.comparison, golf.NEAR, 1e3, "mm")
 
 
 def racecar_race(out: Path, variant: Any = "default") -> Race:
     """Estimate friction by gradients and at random."""
     found = racecar.run(racecar.Options(variant=variant, out=out))
-    return Race("racecar", found.duel, racecar.NEAR, 1.0, "%")
+    return Race("racecar", found.comparison, racecar.NEAR, 1.0, "%")
 
 
 def rows_of(race: Race, label: str, *, barred: bool) -> tuple[Rows, Figures]:
     """Return the lines of a task, with its bars or without, and the figures."""
-    duel, bar = race.duel, BARS[race.name]
-    ours, reached = duel.gradient, duel.reached(duel.gradient, race.near)
+    comparison, bar = race.comparison, BARS[race.name]
+    ours, reached = comparison.gradient, comparison.reached(comparison.gradient, race.near)
     within = f"{race.scale * race.near:g} {race.unit}"
-    miss = race.scale * duel.miss(ours.curve[-1:]).item()
+    miss = race.scale * comparison.miss(ours.curve[-1:]).item()
     figures = {f"{label}: gradient miss [{race.unit}]": miss, f"{label}: gradient [s]": ours.seconds[-1].item()}
     when = "not reached" if reached is None else f"{reached} iterations, {ours.seconds[reached - 1].item():.2f} s"
     holds = f"bar {bar} {verdict(reached is not None and reached <= bar)}" if barred else ""
     rows: Rows = [(f"{label}: gradients within {within}", when, ours.method, holds)]
     if reached is not None:
         figures[f"{label}: gradient iterations"] = reached
-    rival = duel.search
+    rival = comparison.search
     if rival is None:
         return rows, figures
-    theirs = race.scale * duel.miss(rival.curve[-1:]).item()
+    theirs = race.scale * comparison.miss(rival.curve[-1:]).item()
     figures |= {f"{label}: {rival.method} miss [{race.unit}]": theirs}
     figures |= {f"{label}: {rival.method} [s]": rival.seconds[-1].item()}
     mine, other = (f"{x:.2g} {race.unit} after {len(run.losses):,}" for x, run in ((miss, ours), (theirs, rival)))
@@ -74,7 +74,7 @@ def rows_of(race: Race, label: str, *, barred: bool) -> tuple[Rows, Figures]:
     full = len(rival.losses) >= PAPER.get(race.name, 0)
     not_better = f"bar: not better {verdict(theirs >= miss)}" if barred and race.name in PAPER and full else ""
     rows.append((f"{label}: best miss", mine, f"{_name(rival)}: {other} of {rival.losses.shape[1]}", not_better))
-    late = duel.reached(rival, race.near)
+    late = comparison.reached(rival, race.near)
     told = "never" if late is None else f"{late} iterations, {int(rival.evaluations[late - 1]):,} rollouts, "
     told += "" if late is None else f"{rival.seconds[late - 1].item():.1f} s"
     rows.append((f"{label}: {_name(rival)} within {within}", told, f"{rival.losses.shape[1]} worlds each", ""))

@@ -1,4 +1,4 @@
-"""Ctrl-C as a request: a task ends after the step it is in, keeps what it has reached, and reports."""
+"""Ctrl-C as a request: a search ends after its current iteration and keeps its best result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Interrupt:
 
 @contextmanager
 def gentle_interrupt() -> Iterator[Interrupt]:
-    """Give what turns true at the first Ctrl-C inside the block; other threads than the main one get no signals."""
+    """Yield an object that turns true at the first Ctrl-C inside the block, and that of an enclosing block with it.
+
+    Threads other than the main one receive no signals: there it stays false.
+    """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
@@ -37,3 +40,6 @@ def gentle_interrupt() -> Iterator[Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
+        outer = getattr(before, "__self__", None)
+        if interrupt and isinstance(outer, Interrupt):
+            outer.asked = True

@@ -1,9 +1,14 @@
-"""Tasks: what is simulated, what is optimised, what is reported; one file each, run by `pullback run NAME`.
+"""Tasks: complete experiments, one file each, run by `pullback run NAME`.
 
-A file here is a task by being here: `lift_box.py` is the task `lift-box`. It defines a dataclass `Options`, whose
-fields, one doc line each, become the flags of the command line, and a function `run(options)`, which does the work
-and prints its report. The first line of its docstring is what `pullback run` lists. Files whose names start with an
-underscore are shared by tasks and are none themselves.
+A file in this folder is a task: `lift_box.py` is the task `lift-box`. It has
+
+- a docstring, whose first line `pullback run` lists;
+- a dataclass `Options`, whose fields, with one doc line each, become the flags of the command line;
+- a function `run(options)`, which searches by `pullback.control` or `pullback.thermal.design`, prints a report, writes
+  its files to `options.out`, and returns what it found.
+
+What tasks share is in `common/`: checks of options (`options.py`), a gradient method against a gradient-free one
+(`comparison.py`), curves of searches (`curves.py`), output files (`outputs.py`), and scenes that several tasks use.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from pullback.core.errors import unknown_name
 
 @dataclass(frozen=True)
 class Task:
-    """A task: its name on the command line, one sentence, the class of its options, and what runs it."""
+    """A task: its name on the command line, one sentence, the class of its options, and the function that runs it."""
 
     name: str
     summary: str
@@ -29,8 +34,7 @@ class Task:
 
 def task_names() -> list[str]:
     """Return the names of all tasks, without importing them."""
-    files = (module.name for module in iter_modules(__path__))
-    return sorted(name.replace("_", "-") for name in files if not name.startswith("_"))
+    return sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg)
 
 
 def find_task(name: str) -> Task:

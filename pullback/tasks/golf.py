@@ -1,14 +1,14 @@
-"""Swing a two-link club so that the ball ends in the hole, by gradients, against CMA-ES.
+"""Swing a two-link club so that the ball ends in the hole: gradients compared with CMA-ES.
 
 The club is a double pendulum that starts level and at rest; the ball lies on a tee. After one second the ball, which
-comes down by then, must be at the mouth of a hole 2.9 m away. What is searched for is two torques in each of 1,000
-steps; the loss is the squared distance at the end, the gradient method an L-BFGS, of which every trial counts.
+comes down by then, must be at the mouth of a hole 2.9 m away. The variables are two torques in each of 1,000
+steps; the loss is the squared distance at the end, the gradient method L-BFGS, of which every trial counts.
 
-The ball and the club are springs with damping (`pb.Compliant`) that give a restitution of 0.5 at the speed of the hit,
-as a ball does, and not rigid. That is more than taste: a rigid hit is over within a step, and its direction is that of
-the club at the beginning of the step. Where in the step they meet moves that direction as the hit comes earlier, and
-jumps back as it moves to the step before; the gradient sees the slope between jumps and not the jumps. No step is small
-enough to mend it (docs/control_shooting.md). With springs the hit takes a dozen steps, and gradients lead to the hole.
+Contact is compliant (`pb.Compliant`), with a restitution of 0.5 at the speed of the impact. It must be: a rigid impact
+is over within a step, and its direction is that of the club at the beginning of the step. As the impact moves earlier
+within its step this direction changes, and jumps back when it moves to the step before; the gradient is the slope
+between jumps and misses the jumps, however small the step (docs/control_shooting.md). With compliant contact the impact
+takes a dozen steps, and gradients lead to the hole.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): rigid contact with
 restitution 0.5, the ball with a rotational inertia of 1 kg·m² and 25 mm above the tee, friction 2, gravity of 9.8 m/s²,
@@ -35,9 +35,10 @@ from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import Trajectory
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks import _duel
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, Released, check, draw_curves, fight_for, replay, report, save, write_figure
+from pullback.tasks.common import comparison as shared
+from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -50,10 +51,10 @@ HOLE = (0.0, -3.0, -1.0)
 HOLE_RADIUS = 0.054
 """That of a golf hole [m]."""
 STIFFNESS, DAMPING, ONSET = 1e5, 0.16, 1e-3
-"""Of the hit [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
+"""Of the contact [N/m, s/m, m]: a restitution of about 0.5 at 4 m/s."""
 GRAVITY = 9.81
 MOST_TORQUE = 20.0
-"""What the joints can do [N·m]; the links weigh 3 kg and are 1 m long."""
+"""Torque limit of the joints [N·m]; the links weigh 3 kg and are 1 m long."""
 NEAR = 0.01
 """A miss [m] that counts as a hit."""
 RELEASED_SEARCH = Released(noise=1.0, learning_rate=0.1)
@@ -62,7 +63,7 @@ CLUB, GROUND, BALL = 1, 4, 2
 
 
 @dataclass
-class Options(_duel.Options):
+class Options(shared.Options):
     """How to play."""
 
     iterations: int = 50
@@ -73,12 +74,12 @@ class Options(_duel.Options):
 
 @dataclass
 class Game:
-    """What was found: torques (T, 2) as searched for, the motion, how far from the hole it ends [m], and both runs."""
+    """The result: torques (T, 2) in the units of the search, the motion, its miss [m], both searches."""
 
     torques: Tensor
     motion: Trajectory
     miss: float
-    duel: Duel
+    comparison: Comparison
     picture: Path
     replay: Path | None
 
@@ -91,39 +92,45 @@ class Game:
 
 
 def falling(motion: Trajectory) -> bool:
-    """Tell whether the ball comes down at the end."""
+    """Return whether the ball is falling at the end."""
     return bool(motion.q[-1, 0, 4] < motion.q[-2, 0, 4])
 
 
 def run(options: Options) -> Game:
-    """Play by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    check(options)
+    """Optimise the swing by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
+    check_at_least(options, iterations=1, cma_iterations=0)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         golfer = Golfer(options.variant, device)
         golfer.loss(golfer.rest().requires_grad_()).sum().backward()
-    duel = fight_for(golfer.loss, golfer.rest(), options, console, RELEASED_SEARCH)
-    torques = duel.gradient.best
+    comparison = compare_torque_searches(golfer.loss, golfer.rest(), options, console, RELEASED_SEARCH)
+    torques = comparison.gradient.best
     with torch.no_grad():
         controls = golfer.controls(torques[None])
         motion = golfer.sim.rollout(golfer.state, controls, check=True)
     miss = (motion.q[-1, 0, 2:5] - golfer.hole).norm().item()
-    game = Game(torques, motion, miss, duel, Path(), None)
-    report(duel, console, f"how far from the hole the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR)
+    game = Game(torques, motion, miss, comparison, Path(), None)
+    report(
+        comparison,
+        console,
+        f"distance of the ball from the hole at the end ({options.variant}, {torques.numel():,} numbers)",
+        NEAR,
+    )
     console.print(f"the ball ends {1e3 * miss:.3g} mm from the hole" + (", and is in" if game.holed else ""))
     name = "golf" if options.variant == "default" else "golf_released"
-    npz = save(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], duel)
-    game.picture = draw(golfer, motion, duel, options.out / f"{name}.png")
-    game.replay = replay(
-        golfer.sim, motion, controls, options.out / f"{name}.html", console, "a golf swing", ("ball", mouth())
-    )
-    console.print(f"trajectory: {npz}\npicture: {game.picture}" + (f"\nreplay: {game.replay}" if game.replay else ""))
+    npz = write_motion(options.out / f"{name}.npz", golfer.sim, motion, controls[:, 0], **comparison.arrays)
+    game.picture = draw(golfer, motion, comparison, options.out / f"{name}.png")
+    game.replay = write_replay(
+        golfer.sim, motion, options.out / f"{name}.html", console, controls=controls, title="a golf swing",
+        paths=("ball", mouth()), fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=npz, picture=game.picture, replay=game.replay)
     return game
 
 
 class Golfer:
-    """The club, the ball, and what a swing is worth."""
+    """The club, the ball, and the loss of a swing."""
 
     def __init__(self, variant: str, device: torch.device | str = "cpu") -> None:
         self.released = variant == "released"
@@ -133,11 +140,11 @@ class Golfer:
         self.hole = torch.tensor(HOLE, dtype=torch.float64, device=device)
 
     def rest(self) -> Tensor:
-        """Return the club let fall: torques (1, T, 2) of zero."""
+        """Return zero torques (1, T, 2): the club falls."""
         return torch.zeros(1, STEPS, 2).to(self.hole)
 
     def controls(self, torques: Tensor) -> Tensor:
-        """Return the controls (T, B, 2) [N·m] of torques (B, T, 2), shares of the bounds or, released, in N·m."""
+        """Return the controls (T, B, 2) [N·m] of torques (B, T, 2), fractions of the bounds or, released, in N·m."""
         return (torques if self.released else MOST_TORQUE * torques).transpose(0, 1)
 
     def loss(self, torques: Tensor) -> Tensor:
@@ -158,7 +165,7 @@ def build(released: bool) -> World:
     world.add(load(tree, dtype=torch.float64), name="club", group=CLUB, mask=BALL, **surface)
     size = (2 * HALF_TEE,) * 3
     world.add_box("tee", size=size, position=TEE, static=True, group=GROUND, mask=BALL, **surface)
-    # where the spring carries the ball: its force at this gap is the ball's weight
+    # gap at which the contact force carries the ball's weight
     floating = ONSET - (4 * ONSET * MASS * GRAVITY / STIFFNESS) ** 0.5
     place = (0.0, TEE[1], TEE[2] + HALF_TEE + RADIUS + (0.025 if released else floating))
     if released:
@@ -176,7 +183,7 @@ def mouth() -> Tensor:
     return torch.tensor(HOLE, dtype=torch.float64) + rim
 
 
-def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
+def draw(golfer: Golfer, motion: Trajectory, comparison: Comparison, path: Path) -> Path:
     """Draw the swing and the flight from the side, the torques, and the curves of both methods; return the file."""
     from matplotlib.figure import Figure
 
@@ -195,12 +202,12 @@ def draw(golfer: Golfer, motion: Trajectory, duel: Duel, path: Path) -> Path:
     edges = (HOLE[1] - HOLE_RADIUS, HOLE[1] + HOLE_RADIUS)
     axis.plot(edges, (HOLE[2], HOLE[2]), color="tab:red", linewidth=4, label="the hole's mouth")
     axis.set(title="from the side", xlabel="y [m]", ylabel="z [m]", aspect="equal")
-    torques = golfer.controls(duel.gradient.best[None])[:, 0].cpu()
+    torques = golfer.controls(comparison.gradient.best[None])[:, 0].cpu()
     for number, torque in enumerate(torques.T):
         axes["B"].plot(DT * torch.arange(STEPS), torque, label=f"joint {number}")
     axes["B"].set(title="what was found", xlabel="time [s]", ylabel="torque [N m]")
     for name in ("A", "B"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    draw_curves((axes["C"], axes["D"]), duel, NEAR)
+    draw_curves((axes["C"], axes["D"]), comparison, NEAR)
     return write_figure(figure, path)

@@ -2,8 +2,8 @@
 
 Layers of a thin wall of Inconel 718 are reheated by the layers above them. How long a point stays between two
 temperatures at which precipitates form sets how hard it becomes, and with a constant power some layers stay for twenty
-seconds and others for two. Power over time, as knots within bounds, is changed until all come near the time that is
-asked for, while every layer still melts when it is printed. The time is smoothed by sigmoids at both temperatures.
+seconds and others for two. Power over time, as knots within bounds, is optimised until all are near the target
+time, while every layer still melts when it is printed. The time is smoothed by sigmoids at both temperatures.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rich.console import Console
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import print_numbers, settings_of
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.printing import print_numbers
 from pullback.thermal import report
 from pullback.thermal.objectives import heat_treatment_time
 
@@ -34,7 +34,7 @@ SPEED = 7e-3
 PAUSE = 0.5
 """Pause [s] between two layers; with the way up 0.607 s."""
 COOLING = 15.0
-"""For how long [s] the wall is watched after the last track."""
+"""Simulated time [s] after the last track."""
 DT = 0.025
 AMBIENT = 300.0
 MATERIAL = th.material("in718")
@@ -47,7 +47,7 @@ WINDOW = (823.0, 993.0)
 SIZES = {"short": (0.015, 12), "full": (0.045, 40)}
 """Length of the wall [m] and its layers."""
 MELT_MARGIN, MELT_SCALE = 25.0, 25.0
-"""Layers are to get so much [K] hotter than the liquidus; one that misses by the scale counts as a second does."""
+"""Required temperature [K] above the liquidus, and the shortfall [K] that counts as much as a second."""
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Options:
     width: float = 10.0
     """Width [K] of the sigmoids at both."""
     skip: int = 2
-    """Layers at the bottom that are not asked for: the cold plate cools them."""
+    """Layers at the bottom that do not count: the cold plate cools them."""
     knots: int = 24
     """Knots of the power over time."""
     iterations: int = 30
-    """Steps of the optimiser."""
+    """Iterations of the optimiser."""
     optimizer: Literal["adam", "lbfgs"] = "lbfgs"
     """The optimiser."""
     learning_rate: float | None = None
@@ -77,7 +77,7 @@ class Options:
     seed: int = 0
     """Seed of the small differences between the knots at the start."""
     fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
     out: Path = Path("out/heat-treatment")
     """Folder for the report, the pictures, the temperatures (VTK) and the checkpoint."""
     device: str = "cpu"
@@ -86,7 +86,7 @@ class Options:
 
 @dataclass
 class Treated:
-    """What was found: powers [W] (steps,), temperatures [K] (steps + 1, layers) in the middle of layers, the loss."""
+    """The result: powers [W] (steps,), temperatures [K] (steps + 1, layers) in the middle of layers, the search."""
 
     process: th.Process
     start: Tensor
@@ -104,7 +104,7 @@ def run(options: Options) -> Treated:
     console = Console(highlight=False)
     process = build(options)
     probes = process.probes(points(options))
-    # before a layer is there, a probe inside of it sees its lower corners, of the layer below: that does not count
+    # before a layer is printed, a probe inside it reads the corners of the layer below: masked
     there = torch.as_tensor(process.times[:, None] >= process.births_at(points(options))).to(process.device)
     console.print(f"{process.mesh.summary()}\n{process.steps:,} steps of {process.dt:g} s")
     generator = torch.Generator().manual_seed(options.seed)
@@ -142,16 +142,16 @@ def run(options: Options) -> Treated:
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be asked for."""
+    """Raise for invalid options."""
     layers = SIZES[options.wall][1]
     if not 0 <= options.skip < layers:
-        raise PullbackError(f"skip is {options.skip}; the wall has {layers} layers, leave some to ask for")
+        raise PullbackError(f"skip is {options.skip}; the wall has {layers} layers, and some must count")
     if not options.target > 0.0:
         raise PullbackError(f"target is {options.target:g} s; give a positive time")
 
 
 def build(options: Options) -> th.Process:
-    """Return the print of the wall: one track a layer, to and fro."""
+    """Return the print of the wall: one track per layer, in alternating directions."""
     length, layers = SIZES[options.wall]
     mesh = th.box_on_plate((length, THICKNESS, layers * LAYER), CELL, plate=(length + 0.015, 0.02, 0.006))
     path = th.layers(mesh, speed=SPEED, hatch=THICKNESS, dwell=PAUSE)
@@ -186,7 +186,7 @@ def times_of(temperatures: Tensor, times: np.ndarray, options: Options) -> Tenso
 
 
 def loss_of(temperatures: Tensor, times: np.ndarray, options: Options) -> Tensor:
-    """Return how far the layers are from the time asked for [s²], and from melting."""
+    """Return the squared error of the layers' times [s²], plus a penalty for layers that do not melt."""
     unmelted = (LIQUIDUS + MELT_MARGIN - temperatures.amax(0)).clamp(min=0.0) / MELT_SCALE
     missed = times_of(temperatures, times, options)[options.skip :] - options.target
     return missed.square().mean() + unmelted.square().mean()
@@ -199,29 +199,29 @@ def write(found: Treated, history: th.History, options: Options, console: Consol
     melted = int((found.temperatures.amax(0) > LIQUIDUS).sum())
     numbers = {
         "nodes, elements, steps": f"{len(process.mesh.nodes):,}, {len(process.mesh.elements):,}, {process.steps:,}",
-        "asked for": f"{options.target:g} s from {options.low:g} to {options.high:g} K, layers {options.skip + 1} on",
+        "target": f"{options.target:g} s from {options.low:g} to {options.high:g} K, layers {options.skip + 1} on",
         "iterations": len(result.losses),
-        "loss at the start [s²]": result.losses[0],
-        "loss in the end [s²]": result.best_loss,
-        "off the time asked for at the start, rms [s]": off(before, options),
-        "off the time asked for in the end, rms [s]": off(after, options),
+        "initial loss [s²]": result.losses[0],
+        "final loss [s²]": result.best_loss,
+        "rms error of the time at the start [s]": off(before, options),
+        "final rms error of the time [s]": off(after, options),
         "shortest and longest time at the start [s]": _range(before[options.skip :]),
-        "shortest and longest time in the end [s]": _range(after[options.skip :]),
+        "final shortest and longest time [s]": _range(after[options.skip :]),
         "layers that melt": f"{melted} of {len(after)}",
-        "seconds an iteration": result.seconds / len(result.losses),
+        "seconds per iteration": result.seconds / len(result.losses),
     }
     print_numbers("time at temperature", numbers, console)
     count = len(after)
     shown = np.unique(np.linspace(options.skip, count - 1, 4).round().astype(int))
     layer = np.arange(1, count + 1)
-    asked_for = (np.array([options.skip + 1, count]), np.full(2, options.target))
+    target = (np.array([options.skip + 1, count]), np.full(2, options.target))
     pictures = {
         "power": report.plot_power(
             out / "power.png", process.times, found.power, start=found.start, on=process.on, bounds=BOUNDS
         ),
         "time between the temperatures": report.plot_lines(
             out / "times.png",
-            {"constant power": (layer, before), "found": (layer, after), "asked for": asked_for},
+            {"constant power": (layer, before), "found": (layer, after), "target": target},
             "layer",
             "time [s]",
             title=f"time between {options.low:g} and {options.high:g} K",
@@ -248,7 +248,7 @@ def write(found: Treated, history: th.History, options: Options, console: Consol
 
 
 def off(times: Tensor, options: Options) -> float:
-    """Return how far the layers are from the time asked for, root mean square [s]."""
+    """Return the root-mean-square error of the layers' times [s]."""
     return (times - options.target)[options.skip :].square().mean().sqrt().item()
 
 

@@ -2,8 +2,8 @@
 
 With constant power the pool grows: each track starts cold and ends hot, and the higher the wall, the less heat it
 sheds. Probes follow the beam at several depths; where their temperature crosses that of melting is the depth of the
-pool. The power over time, straight lines between knots, is moved down the gradient of the depth's deviation from the
-target. The ripple that stays is that of the elements which the beam passes.
+pool. The power over time, straight lines between knots, is optimised by the gradient of the depth's deviation from the
+target. The remaining ripple is the discretisation: the beam passes from element to element.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
-from pullback.tasks._thin_wall import moments, rough_power, thin_wall
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.thin_wall import moments, rough_power, thin_wall
 from pullback.thermal.report import plot_lines, plot_loss, plot_power, write_report
 
 Tensor = torch.Tensor
@@ -48,17 +47,17 @@ class Options:
     dwell: float = 0.5
     """Pause between two layers [s]."""
     settle: float = 0.25
-    """Time at the beginning of each track in which the depth is not asked for [s]."""
+    """Time at the beginning of each track in which the depth does not count [s]."""
     knots: float = 10.0
     """Knots of the power in a second."""
     iterations: int = 60
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     learning_rate: float = 0.1
     """Its learning rate."""
     seed: int = 0
     """Seed of the small random part of the power at the start."""
     fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
     out: Path = Path("out/hold-melt-pool")
     """Folder for the report, its pictures and the VTK series."""
     device: str = "cpu"
@@ -67,11 +66,11 @@ class Options:
 
 @dataclass
 class Held:
-    """What was reached: powers [W] (N,) and melt-pool depths [m] (N,) at the start and at the end."""
+    """The result: powers [W] (N,) and melt-pool depths [m] (N,) at the start and at the end."""
 
     process: th.Process
     asked: np.ndarray
-    """The steps (N,) in which the depth is asked for."""
+    """The steps (N,) in which the depth counts."""
     power: Tensor
     depth: Tensor
     start_power: Tensor
@@ -82,7 +81,7 @@ class Held:
     report: Path | None = None
 
     def deviation(self, depth: Tensor, target: float) -> float:
-        """Return the root mean square [m] of what a depth is off the target [m] where it is asked for."""
+        """Return the root-mean-square error [m] of a depth against the target [m] where it counts."""
         return float((depth[self.asked] - target).square().mean().sqrt())
 
 
@@ -133,7 +132,7 @@ def run(options: Options) -> Held:
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be held."""
+    """Raise for invalid options."""
     if not 0.0 < options.target <= 0.45 * PLATE * 1e3:
         raise PullbackError(f"target is {options.target:g} mm; expected more than 0 and at most {0.45 * PLATE * 1e3:g}")
     if not 0.0 <= options.low < options.high:
@@ -141,7 +140,7 @@ def check(options: Options) -> None:
 
 
 def settled(process: th.Process, wait: float) -> np.ndarray:
-    """Return the lit steps (N,) that are at least so long [s] after the beam was lit."""
+    """Return the steps (N,) in which the beam has been on for at least this time [s]."""
     on = process.on
     begin = on & ~np.append(False, on[:-1])
     lit_at = np.maximum.accumulate(np.where(begin, np.arange(len(on)), 0))
@@ -152,7 +151,7 @@ def settled(process: th.Process, wait: float) -> np.ndarray:
 
 
 def reach(depth_of, process: th.Process, asked: np.ndarray, target: float, bounds: tuple[float, float]) -> np.ndarray:
-    """Return the steps (N,) in which power at the bounds, all the time, does not enclose the target; refuse all."""
+    """Return the steps (N,) in which constant power at the bounds does not bracket the target; raise if all are."""
     shallow, deep = (
         depth_of(torch.full((process.steps,), watts, dtype=process.dtype, device=process.device)).cpu().numpy()
         for watts in bounds
@@ -172,7 +171,7 @@ def reach(depth_of, process: th.Process, asked: np.ndarray, target: float, bound
 
 
 def say_reach(out_of_reach: np.ndarray, asked: np.ndarray, bounds: tuple[float, float], console: Console) -> None:
-    """Print in how many steps the bounds do not let the target be reached."""
+    """Print the number of steps in which the target cannot be reached within the bounds."""
     if out_of_reach.any():
         console.print(
             f"[yellow]in {out_of_reach.sum()} of {asked.sum()} steps the target is out of reach between {bounds[0]:g} "

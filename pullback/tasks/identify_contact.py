@@ -1,9 +1,9 @@
-"""Find masses, frictions and sizes from motion that another engine, MuJoCo, computed.
+"""Identify masses, frictions and sizes from motion computed by another engine, MuJoCo.
 
 `push`: a finger pushes a sled over the ground with a known force; its mass and its friction are unknown. `roll`: a ball
 is thrown along the ground; its friction and its radius are unknown. `arm`: a seven-joint arm waves; the masses of six
-links and the damping of all joints are unknown. Each is sampled at 100 Hz, noise is added, and the numbers are found
-again by Levenberg–Marquardt, by Adam, and by CMA-ES, which has no derivatives.
+links and the damping of all joints are unknown. Each is sampled at 100 Hz, noise is added, and the parameters are
+identified by Levenberg–Marquardt, Adam and CMA-ES.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pullback.control.identify.ambiguity import AmbiguityWarning
 from pullback.control.identify.identify import Identification, identify
 from pullback.control.identify.windows import Recording
 from pullback.core.errors import PullbackError
-from pullback.tasks._mujoco_scenes import Scene, make_scene, with_noise
+from pullback.tasks.common.mujoco_scenes import Scene, make_scene, with_noise
+from pullback.tasks.common.outputs import write_arrays, write_figure
 
 Tensor = torch.Tensor
 Chosen = Literal["lm", "adam", "cma"]
@@ -32,20 +33,20 @@ TITLES = {"lm": "Levenberg–Marquardt", "adam": "Adam", "cma": "CMA-ES"}
 
 @dataclass
 class Options:
-    """How to find numbers of a world from MuJoCo's motion."""
+    """How to identify parameters of a world from MuJoCo's motion."""
 
     scene: Literal["push", "roll", "arm"] = "push"
     """What moves: a pushed sled, a ball that slides and rolls, or an arm."""
     noise: float = 0.0
-    """Noise of the measurements, as a share of how much each varies."""
+    """Noise of the measurements, relative to the standard deviation of each."""
     window: int = 0
-    """Samples that are predicted from one measured state; 0 for what suits the scene."""
+    """Samples predicted from one measured state; 0: the default of the scene."""
     methods: tuple[Chosen, ...] = ("lm", "adam", "cma")
-    """Searches to run, one after the other."""
+    """Methods to run, one after the other."""
     iterations: int = 0
-    """Most iterations of each; 0 for what suits the method."""
+    """The most iterations of each; 0: the default of the method."""
     seconds: float = 0.0
-    """How long each motion lasts [s]; 0 for what suits the scene."""
+    """Duration of each motion [s]; 0: the default of the scene."""
     seed: int = 0
     """Seed of the motion, of the noise and of CMA-ES."""
     out: Path = Path("out")
@@ -54,7 +55,7 @@ class Options:
 
 @dataclass
 class Found:
-    """What each search found, beside the truth."""
+    """The true parameters, and the result of each search."""
 
     scene: Scene
     true: Tensor
@@ -62,7 +63,7 @@ class Found:
     picture: Path | None = None
 
     def error(self, method: str) -> Tensor:
-        """Return the relative error of each number that a search found."""
+        """Return the relative error of each parameter after a search."""
         return (self.searches[method].numbers / self.true - 1.0).abs()
 
     def errors_on_the_way(self, method: str) -> Tensor:
@@ -71,10 +72,10 @@ class Found:
 
 
 def run(options: Options) -> Found:
-    """Record the motion, find the numbers, print them beside the truth, and draw how they were found."""
+    """Record the motion, identify the parameters, print them beside the truth, and draw the searches."""
     check(options)
     console = Console()
-    with console.status("MuJoCo moves; kernels are compiled, once on a machine"):
+    with console.status("simulating with MuJoCo; compiling kernels, once on a machine"):
         scene = make_scene(options.scene, seed=options.seed, seconds=options.seconds or None)
     recordings = scene.recordings
     if options.noise > 0.0:
@@ -84,7 +85,7 @@ def run(options: Options) -> Found:
     found = Found(scene, torch.tensor(list(scene.true.values()), dtype=torch.float64))
     for method in options.methods:
         with warnings.catch_warnings():
-            # told with the table
+            # printed with the table
             warnings.simplefilter("ignore", AmbiguityWarning)
             found.searches[method] = search(scene, recordings, method, windows, options)
         if found.searches[method].interrupted:
@@ -100,7 +101,7 @@ def run(options: Options) -> Found:
 def search(
     scene: Scene, recordings: list[Recording], method: Chosen, windows: tuple[int, ...], options: Options
 ) -> Identification:
-    """Find the unknowns with windows of one length after the other, each from what the one before left in the world."""
+    """Identify with windows of one length after the other, each warm-started from the last result."""
     unknowns, found = scene.unknowns, None
     for window in windows:
         before = found
@@ -120,7 +121,7 @@ def search(
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be run."""
+    """Raise for invalid options."""
     for name in ("noise", "window", "iterations", "seconds"):
         if not getattr(options, name) >= 0:
             raise PullbackError(f"{name} is {getattr(options, name)}; it cannot be negative")
@@ -129,7 +130,7 @@ def check(options: Options) -> None:
 
 
 def report(found: Found, options: Options, console: Console) -> None:
-    """Print what each search found, what it cost, and what the data cannot tell."""
+    """Print the result and the cost of each search, and what the data does not determine."""
     table = Table(title=f"{options.scene}: from MuJoCo's motion with {options.noise:.0%} noise")
     table.add_column("")
     table.add_column("true", justify="right")
@@ -155,7 +156,7 @@ def report(found: Found, options: Options, console: Console) -> None:
 
 
 def save(found: Found, path: Path) -> None:
-    """Write what was found on the way: numbers, losses and seconds of each search, and the motion."""
+    """Write parameters, losses and seconds of each search by iteration, and the motion."""
     arrays = {"true": found.true.numpy(), "entries": np.array(list(found.scene.true))}
     for method, each in found.searches.items():
         arrays[f"{method}_numbers"] = torch.stack(each.path).numpy()
@@ -165,8 +166,7 @@ def save(found: Found, path: Path) -> None:
         assert each.controls is not None
         arrays |= {f"q{number}": each.q.numpy(), f"qd{number}": each.qd.numpy(), f"u{number}": each.controls.numpy()}
     arrays["dt"] = np.array(found.scene.recordings[0].dt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+    write_arrays(path, **arrays)
 
 
 def draw(found: Found, options: Options, path: Path) -> Path:
@@ -174,7 +174,7 @@ def draw(found: Found, options: Options, path: Path) -> Path:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 6.5), layout="constrained")
-    figure.suptitle(f"{options.scene}: numbers found from MuJoCo's motion, {options.noise:.0%} noise")
+    figure.suptitle(f"{options.scene}: parameters from MuJoCo's motion, {options.noise:.0%} noise")
     axes = figure.subplots(2, 2, sharex="col", sharey="row")
     for number, (method, each) in enumerate(found.searches.items()):
         style = {"color": f"C{number}", "label": TITLES[method], "marker": ".", "markersize": 4}
@@ -191,6 +191,4 @@ def draw(found: Found, options: Options, path: Path) -> Path:
     for axis in axes.flat:
         axis.grid(alpha=0.3)
     axes[1, 0].legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return write_figure(figure, path)

@@ -1,8 +1,8 @@
-"""Find the masses of a robot's links from its motion.
+"""Identify the masses of a robot's links from its motion.
 
-The links start with wrong masses. A true robot is moved, what a sensor would see of it is recorded with noise, and the
-masses are moved down the gradient of the prediction error until both robots answer alike. Some masses cannot be found
-whatever the optimiser does: that of a link that never moves, or that turns about its own centre. The report says which.
+The links start with wrong masses. Motion of the true robot is recorded with noise, and the masses are fitted by the
+gradient of the prediction error. Some masses cannot be identified from motion: that of a link that never moves, or that
+turns about its own centre. The report says which.
 """
 
 from __future__ import annotations
@@ -16,48 +16,49 @@ from typing import Literal
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pullback.core.errors import PullbackError
-from pullback.core.interrupt import gentle_interrupt
+from pullback.core.module_descent import ModuleDescent
+from pullback.core.search_loop import SearchLoop
 from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
 from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
-from pullback.tasks._device import find_device
+from pullback.tasks.common.options import find_device
+from pullback.tasks.common.outputs import write_figure
 
 Tensor = torch.Tensor
 
-# the optimiser is done when this many epochs lower the loss by this share of it, or less
-PATIENCE = 5
-STANDSTILL = 1e-9
-# relative change of a mass for differences; an answer of the data below this, in standard deviations, is none
+PATIENCE, STANDSTILL = 5, 1e-9
+"""The optimiser ends when this many iterations do not lower the loss by this fraction."""
 DIFFERENCE = 1e-4
+"""Relative change of a mass in central differences."""
 NO_EFFECT = 1e-9
-# a standard error above this share of the mass means that the data hardly tells it
+"""A mass that changes the prediction by less, in standard deviations of the data, has no effect."""
 WEAK = 0.1
+"""A mass with a larger relative standard error is poorly determined."""
 
 
 @dataclass
 class Options:
-    """How to find the masses of a robot's links from its motion."""
+    """How to identify the masses of a robot's links from its motion."""
 
     robot: str = "iiwa7"
     """A robot that ships with Pullback, or the path of a .urdf or .xml file."""
     motion: Literal["torque", "sine"] = "torque"
     """Apply random torques and measure accelerations, or prescribe sine motions and measure torques."""
     samples: int = 2000
-    """States to learn from."""
+    """Number of recorded states."""
     dt: float = 0.01
     """Time between two states [s]."""
     noise: float = 0.01
-    """Noise of the measurement, as a share of its standard deviation."""
+    """Noise of the measurement, relative to its standard deviation."""
     wrong_by: float = 2.0
     """Masses start wrong by a random factor between its inverse and this."""
     epochs: int = 100
-    """Most steps of the optimiser (L-BFGS), each over all samples."""
+    """The most iterations of the optimiser (L-BFGS), each over all samples."""
     seed: int = 0
     """Seed of the start, the motion and the noise."""
     out: Path = Path("out")
@@ -68,7 +69,7 @@ class Options:
 
 @dataclass
 class Identified:
-    """What was found: link by link the masses [kg] and their standard errors, and the losses on the way."""
+    """The result: the masses [kg] of the links, their standard errors, and the losses."""
 
     links: list[str]
     true: Tensor
@@ -76,9 +77,20 @@ class Identified:
     learned: Tensor
     standard_error: Tensor
     losses: list[float] = field(default_factory=list)
-    interrupted: bool = False
+    reason: str = ""
+    """Why the optimiser ended: "patience" and "converged" mean that it reached a minimum."""
     picture: Path | None = None
     urdf: Path | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.reason == "interrupted"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the optimiser reached a minimum."""
+        return self.reason in ("patience", "converged")
 
     @property
     def error(self) -> Tensor:
@@ -92,7 +104,7 @@ class Identified:
 
 
 def run(options: Options) -> Identified:
-    """Learn the masses, print the table, draw the picture, and write the learned robot."""
+    """Fit the masses, print the table, draw the picture, and write the identified robot."""
     console = Console()
     generator = torch.Generator().manual_seed(options.seed)
     device = find_device(options.device)
@@ -112,10 +124,10 @@ def run(options: Options) -> Identified:
     target = data.tau if options.motion == "sine" else data.qdd
     loss_of = NMSELoss(target.var(0))
 
-    losses, interrupted = learn(robot, lambda: loss_of(predict(robot, data, options.motion), target), options, console)
+    losses, reason = learn(robot, lambda: loss_of(predict(robot, data, options.motion), target), options, console)
     learned = masses(robot, links)
     errors = standard_error(robot, links, data, options.motion)
-    found = Identified(links, true, start, learned, errors, losses, interrupted)
+    found = Identified(links, true, start, learned, errors, losses, reason)
     report(found, console)
     found.picture = draw(found, options.noise**2, options.out / "identify_masses.png")
     found.urdf = export_urdf(robot, options.out / "identify_masses.urdf")
@@ -124,7 +136,7 @@ def run(options: Options) -> Identified:
 
 
 def predict(robot: RobotModel, data: MotionData, motion: str) -> Tensor:
-    """Return what the robot says about the quantity that was measured, (samples, nv)."""
+    """Return the robot's prediction of the measured quantity, (samples, nv)."""
     if motion == "sine":
         return robot.compute_inverse_dynamics(data.q, data.qd, data.qdd)
     return robot.compute_forward_dynamics(data.q, data.qd, data.tau)
@@ -132,46 +144,12 @@ def predict(robot: RobotModel, data: MotionData, motion: str) -> Tensor:
 
 def learn(
     robot: RobotModel, loss_of: Callable[[], Tensor], options: Options, console: Console
-) -> tuple[list[float], bool]:
-    """Descend with L-BFGS; return the losses, and whether the user stopped it. The best values stay in the robot."""
-    # one iteration a call, so that the bar moves; each may search along its line
-    optimizer = torch.optim.LBFGS(
-        robot.parameters(),
-        max_iter=1,
-        max_eval=30,
-        history_size=20,
-        tolerance_grad=1e-12,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    losses: list[float] = []
-    best = deepcopy(robot.state_dict())
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("loss {task.fields[loss]:.3e}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        bar = progress.add_task("learning masses", total=options.epochs, loss=float("nan"))
-        while len(losses) < options.epochs and not converged(losses) and not stop:
-            before = deepcopy(robot.state_dict())
-            losses.append(optimizer.step(closure).item())
-            best = before if losses[-1] == min(losses) else best
-            progress.update(bar, advance=1, loss=losses[-1])
-        if not stop:
-            progress.update(bar, completed=options.epochs)
-    if stop:
-        console.print(f"[yellow]stopped after {len(losses)} epochs; this is what was reached[/]")
-    robot.load_state_dict(best)
-    return losses, bool(stop)
-
-
-def converged(losses: list[float]) -> bool:
-    """Tell whether the last epochs changed nothing."""
-    return len(losses) > PATIENCE and losses[-1 - PATIENCE] - losses[-1] <= STANDSTILL * losses[-1]
+) -> tuple[list[float], str]:
+    """Fit the masses by L-BFGS; return the losses and why it ended. The best values stay in the robot."""
+    search = ModuleDescent(loss_of, robot, "lbfgs", patience=PATIENCE, tolerance=STANDSTILL)
+    reason = SearchLoop(options.epochs, "fitting masses", console=console).run(search)
+    search.restore_best()
+    return search.losses, reason
 
 
 @torch.no_grad()
@@ -201,7 +179,7 @@ def standard_error(robot: RobotModel, links: list[str], data: MotionData, motion
     J = torch.stack(columns, -1)
     r = ((predict(robot, data, motion) - target) / target.std(0)).flatten()
     eigenvalues, vectors = torch.linalg.eigh(J.mT @ J)
-    # what the data cannot see has eigenvalue zero: a huge error, not a division by zero
+    # unobservable directions have eigenvalue zero: a huge error, not a division by zero
     inverse = 1.0 / eigenvalues.clamp(min=1e-14 * eigenvalues.max())
     covariance = vectors.square() @ inverse * r.square().sum() / max(1, len(r) - len(links))
     has_effect = J.square().mean(0).sqrt() > NO_EFFECT
@@ -209,7 +187,7 @@ def standard_error(robot: RobotModel, links: list[str], data: MotionData, motion
 
 
 def report(found: Identified, console: Console) -> None:
-    """Print one row a link, and say which masses the data cannot tell."""
+    """Print one row per link, and which masses the data does not determine."""
     table = Table(title=f"masses in kg after {len(found.losses)} epochs")
     for header in ("link", "true", "start", "learned", "error", "std. error", ""):
         table.add_column(header, justify="left" if header in ("link", "") else "right")
@@ -222,26 +200,26 @@ def report(found: Identified, console: Console) -> None:
     console.print(table)
     notes = {remark(x) for x in found.uncertainty.tolist()}
     if "no effect" in notes:
-        console.print("no effect: this mass changes nothing that was measured, so no data of this kind can tell it")
+        console.print("no effect: this mass changes nothing that was measured, so no data of this kind determines it")
     if "weak" in notes:
         console.print(
             f"weak: the noise leaves it uncertain by more than {WEAK:.0%}; more samples or other motions help"
         )
-    if not converged(found.losses):
-        console.print("not converged: standard errors do not count the way the optimiser has still to go")
+    if not found.converged:
+        console.print("not converged: standard errors do not include the remaining error of the optimiser")
     if found.losses:
         console.print(f"loss: {found.losses[0]:.3e} at the start, {min(found.losses):.3e} at its best")
 
 
 def remark(uncertainty: float) -> str:
-    """Say why a mass with this relative standard error need not be right."""
+    """Return the remark on a mass with this relative standard error."""
     if uncertainty == float("inf"):
         return "no effect"
     return "weak" if uncertainty > WEAK else ""
 
 
 def draw(found: Identified, noise: float, path: Path) -> Path:
-    """Draw the loss on its way down to the noise, and each mass's error before and after; return the path."""
+    """Draw the loss, and each mass's error before and after; return the path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
@@ -249,7 +227,7 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
     left.semilogy(range(1, len(found.losses) + 1), found.losses, color="tab:blue")
     left.set(title="normalised prediction error", xlabel="epoch", ylabel="loss [variance of the data]")
     if noise > 0.0:
-        left.axhline(noise, color="gray", linestyle="--", label="what the noise alone gives")
+        left.axhline(noise, color="gray", linestyle="--", label="noise level")
         left.legend(fontsize=8)
     left.grid(alpha=0.3)
     place = np.arange(len(found.links))
@@ -260,12 +238,10 @@ def draw(found: Identified, noise: float, path: Path) -> Path:
     right.bar(place[~unseen] + 0.2, after[~unseen], 0.4, color="tab:blue", label="learned")
     if unseen.any():
         style = {"color": "white", "edgecolor": "tab:red", "hatch": "///"}
-        right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="the data hardly tells", **style)
+        right.bar(place[unseen] + 0.2, after[unseen], 0.4, label="poorly determined", **style)
     right.set(title="error of each mass", ylabel="error [%]", yscale="log")
     right.set_xticks(place, found.links, rotation=45, ha="right", fontsize=8)
     right.grid(alpha=0.3, axis="y")
     right.set_ylim(top=6.0 * max(before.max(), after.max()))
     right.legend(fontsize=8, ncols=3, loc="upper center")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    return write_figure(figure, path, dpi=150)

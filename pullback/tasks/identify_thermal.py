@@ -1,12 +1,12 @@
-"""Find heat capacity, conductivity, heat loss and absorptivity from temperatures of a part's top layer.
+"""Identify heat capacity, conductivity, heat loss and absorptivity from temperatures of a part's top layer.
 
 A wall is printed, and the temperatures of its top layer are recorded with noise, as a camera would. A model that starts
-with wrong numbers is moved down the gradient of its error, in logarithms: the gradient is that of the whole print, by
-its adjoint, the curvature that of Gauss and Newton, damped after Levenberg and Marquardt.
+with wrong parameters is fitted by Levenberg–Marquardt in their logarithms, with the gradient of the whole print by its
+adjoint.
 
-Not everything can be told from such data: if all four numbers were larger by the same factor, temperatures would hardly
-change. Only latent heat and radiation, which are known here, hold the scale. The report says how well each number is
-told, and which of them trade off against each other; a number known from elsewhere can be given as known.
+Such data does not determine everything: if all four parameters were larger by one factor, temperatures would hardly
+change. Only latent heat and radiation, which are known here, fix the scale. The report has the standard error of each
+parameter, and which of them trade off against each other; a parameter known from elsewhere can be given as known.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.core.interrupt import gentle_interrupt
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
-from pullback.tasks._thin_wall import moments, thin_wall
+from pullback.core.search_loop import Checkpoint, SearchLoop
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.thin_wall import moments, thin_wall
 from pullback.thermal.report import plot_histories, plot_loss, write_report
 
 Tensor = torch.Tensor
@@ -37,41 +35,41 @@ LABELS = {"heat_capacity": "cp", "conductivity": "k", "convection": "h", "absorp
 CELL = (1e-3, 0.75e-3, 0.75e-3)
 PLATE = 2e-3
 POWER = 300.0
-"""Of the laser while the data are taken [W]."""
+"""Of the laser during the measurement [W]."""
 ROOM = 1.3
-"""Factors may be wrong by this much more than they start."""
+"""Bounds of the factors, relative to the largest error at the start."""
 DIFFERENCE = 1e-4
-"""Of logarithms, for the derivative of what is seen."""
+"""Step of central differences in the logarithms."""
 FARTHEST = log(1.5)
-"""By how much a logarithm may change in one step."""
+"""The largest change of a logarithm in one step."""
 AT_REST = 0.01
-"""Done when a step would change no number by more than this many of its standard errors, or by this share of 1e-3."""
+"""The search ends when a step changes no parameter by more than this fraction of its standard error or of 1e-3."""
 ALIKE = 0.9
-"""Two numbers whose errors have a correlation beyond this are told apart badly."""
+"""Two parameters whose errors have a larger correlation are hardly distinguishable."""
 
 
 @dataclass
 class Options:
-    """How to find thermal properties from temperatures."""
+    """How to identify thermal properties from temperatures."""
 
     noise: float = 5.0
     """Standard deviation of the measured temperatures [K]."""
     wrong_by: float = 1.4
-    """Numbers start wrong by a random factor between its inverse and this."""
+    """Parameters start wrong by a random factor between its inverse and this."""
     known: tuple[str, ...] = ()
-    """Numbers that need not be found: heat_capacity, conductivity, convection, absorptivity."""
+    """Known parameters: heat_capacity, conductivity, convection, absorptivity."""
     layers: int = 3
     """Tracks on top of each other, 0.75 mm high each."""
     length: float = 10.0
     """Of the wall [mm]."""
     cooling: float = 12.0
-    """How long to watch the wall cool [s]."""
+    """Cooling time after the print [s]."""
     iterations: int = 12
-    """Most steps of the optimiser."""
+    """The most iterations of the optimiser."""
     seed: int = 0
     """Seed of the start and of the noise."""
     fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
     out: Path = Path("out/identify-thermal")
     """Folder for the report, its pictures and the VTK series."""
     device: str = "cpu"
@@ -80,37 +78,37 @@ class Options:
 
 @dataclass
 class Identified:
-    """What was found: number by number its factor on the true one, and what the data tell about it."""
+    """The result: the factor of each parameter on its true value, and what the data determines."""
 
     names: list[str]
     start: Tensor
     """Factors at the start."""
     found: Tensor
-    """Factors that were found; 1 is right."""
+    """Identified factors; 1 is right."""
     standard_error: Tensor
     """Relative standard errors, as noise and derivative imply them."""
     correlation: Tensor
     """Of the errors, (names, names)."""
     spread: Tensor
-    """Relative standard error along each principal direction, the best told first."""
+    """Relative standard error along each principal direction, the smallest first."""
     directions: Tensor
     """Those directions, as columns (names, names)."""
     noise: float
     losses: list[float] = field(default_factory=list)
-    """Mean square error [K²] before each iteration, and in the end."""
+    """Mean square error [K²] before each iteration, and at the end."""
     interrupted: bool = False
     report: Path | None = None
 
     @property
     def alike(self) -> list[tuple[str, str, float]]:
-        """Pairs of numbers that trade off against each other, with the correlation of their errors."""
+        """Pairs of parameters that trade off against each other, with the correlation of their errors."""
         pairs = [(i, j) for i in range(len(self.names)) for j in range(i)]
         hard = [(self.names[j], self.names[i], float(self.correlation[i, j])) for i, j in pairs]
         return sorted((p for p in hard if abs(p[2]) > ALIKE), key=lambda p: -abs(p[2]))
 
 
 def run(options: Options) -> Identified:
-    """Find the numbers, print what the data tell, and write the report."""
+    """Fit the parameters, print what the data determines, and write the report."""
     names = check(options)
     console = Console()
     generator = torch.Generator().manual_seed(options.seed)
@@ -132,22 +130,24 @@ def run(options: Options) -> Identified:
 
 
 def check(options: Options) -> list[str]:
-    """Return the names of the numbers to find, or refuse."""
+    """Return the names of the unknown parameters; raise for invalid options."""
     for name in options.known:
         if name not in NAMES:
-            raise unknown_name("number", name, NAMES)
+            raise unknown_name("parameter", name, NAMES)
     names = [name for name in NAMES if name not in options.known]
     if not names:
-        raise PullbackError("all numbers are known; there is nothing to find")
+        raise PullbackError("all parameters are known; there is nothing to find")
     if not options.wrong_by > 1.0:
         raise PullbackError(f"wrong_by is {options.wrong_by:g}; expected more than 1")
+    if options.iterations < 1:
+        raise PullbackError(f"iterations is {options.iterations}; give 1 or more")
     if not options.noise >= 0.0:
         raise PullbackError(f"noise is {options.noise:g} K; expected 0 or more")
     return names
 
 
 class Model:
-    """The printing of the wall as a function of factors of its numbers, seen at the nodes of the top layer."""
+    """The temperatures of the top layer as a function of factors on the parameters."""
 
     def __init__(self, process: th.Process, names: list[str]) -> None:
         self.process, self.names = process, names
@@ -155,7 +155,7 @@ class Model:
         z = process.mesh.nodes[:, 2]
         self.top = np.flatnonzero(z > z.max() - 1e-9)
         self.probes = process.probes(nodes=self.top)
-        # what is not there yet is not seen
+        # nodes are observed from when they are printed
         built = process.mesh.elements[process.mesh.element_set("build")]
         above = np.isin(built, self.top).any(1)
         first = process.births[process.mesh.element_set("build")][above].max()
@@ -168,7 +168,7 @@ class Model:
         }
 
     def run(self, factors: Tensor, snapshots=()) -> th.History:
-        """Run the process with its numbers times factors."""
+        """Run the process with its parameters times factors."""
         changed: dict[str, Any] = {
             name: self.values[name] * factors[k].to(self.process.device) for k, name in enumerate(self.names)
         }
@@ -180,7 +180,7 @@ class Model:
 
     @torch.no_grad()
     def derivative(self, factors: Tensor) -> Tensor:
-        """Return the derivative (seen, names) [K] of what is seen by the logarithms of factors, by differences."""
+        """Return the derivative (seen, names) [K] of the observations by the logarithms of factors, by differences."""
         columns = []
         for k in range(len(factors)):
             step = torch.zeros_like(factors)
@@ -190,75 +190,84 @@ class Model:
         return torch.stack(columns, 1)
 
 
+class LeastSquares:
+    """Levenberg–Marquardt on the logarithms x of the factors: gradient by the adjoint, JᵀJ by differences."""
+
+    def __init__(self, model: Model, start: Tensor, data: Tensor, limit: float) -> None:
+        self.model, self.data = model, data
+        # heat capacity and conductivity decide which time step is stable: they are bounded
+        tight = ("heat_capacity", "conductivity")
+        self.bound = torch.tensor([log(limit) if name in tight else 10.0 for name in model.names])
+        self.x, self.damping, self.at_rest = torch.log(start), 1e-2, False
+        self.losses: list[float] = []
+        """Mean square error [K²] at the beginning of each iteration."""
+        self.last_loss = float("inf")
+        """The error at x."""
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations."""
+        return len(self.losses)
+
+    @property
+    def ended(self) -> str:
+        """Why the search is over, or an empty string."""
+        return "converged" if self.at_rest else ""
+
+    def summary(self) -> str:
+        """Return the error as text."""
+        return f"rms error {self.losses[-1] ** 0.5:.4g} K" if self.losses else ""
+
+    def iterate(self) -> None:
+        """Take one damped step that lowers the error, or detect convergence."""
+        x = self.x.detach().requires_grad_()
+        loss = th.history_error(self.model.see(torch.exp(x)), self.data)
+        (gradient,) = torch.autograd.grad(loss, x)
+        x, now, count = x.detach(), loss.item(), self.data.numel()
+        J = self.model.derivative(torch.exp(x))
+        H = 2.0 * J.mT @ J / count
+        error = (torch.linalg.pinv(H).diagonal() * 2.0 * now / count).sqrt()
+        # increase the damping until a step lowers the error
+        while True:
+            step = -torch.linalg.solve(H + self.damping * torch.diag(H.diagonal()), gradient)
+            step = (x + step * (FARTHEST / step.abs().max()).clamp(max=1.0)).clamp(-self.bound, self.bound) - x
+            self.at_rest = bool((step.abs() < AT_REST * error.clamp(min=1e-3)).all())
+            with torch.no_grad():
+                there = th.history_error(self.model.see(torch.exp(x + step)), self.data).item()
+            if there < now or self.at_rest:
+                break
+            self.damping *= 10.0
+        if there < now:
+            self.x, self.damping = x + step, 0.1 * self.damping
+        self.losses.append(now)
+        self.last_loss = min(there, now)
+
+    def state(self) -> dict[str, Any]:
+        """Return the point, the damping and the history."""
+        return {name: getattr(self, name) for name in ("x", "damping", "at_rest", "losses", "last_loss")}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        for name in self.state():
+            setattr(self, name, state[name])
+
+
 def fit(
     model: Model, start: Tensor, data: Tensor, limit: float, options: Options, console: Console
 ) -> tuple[Tensor, list[float], bool]:
-    """Return the factors that fit the data best, the losses on the way, and whether it was interrupted."""
-    # heat capacity and conductivity set the stable step; they have bounds
-    bound = torch.tensor([log(limit) if name in ("heat_capacity", "conductivity") else 10.0 for name in model.names])
-    checkpoint = Checkpoint(options.out / "checkpoint.pt", settings_of(asdict(options)))
-    x, damping, losses = checkpoint.load(options.fresh) or (torch.log(start), 1e-2, [])
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("rms error {task.fields[rms]:.4g} K"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        done, total = len(losses), options.iterations
-        bar = progress.add_task("finding the numbers", total=total, completed=done, rms=float("nan"))
-        for _ in range(max(1, total - done)):
-            x = x.detach().requires_grad_()
-            loss = th.history_error(model.see(torch.exp(x)), data)
-            (gradient,) = torch.autograd.grad(loss, x)
-            losses.append(loss.item())
-            progress.update(bar, advance=1, rms=losses[-1] ** 0.5)
-            x = x.detach()
-            J = model.derivative(torch.exp(x))
-            H = 2.0 * J.mT @ J / data.numel()
-            error = (torch.linalg.pinv(H).diagonal() * 2.0 * losses[-1] / data.numel()).sqrt()
-            # damp more until a step leads down
-            while True:
-                step = -torch.linalg.solve(H + damping * torch.diag(H.diagonal()), gradient)
-                step = (x + step * (FARTHEST / step.abs().max()).clamp(max=1.0)).clamp(-bound, bound) - x
-                small = bool((step.abs() < AT_REST * error.clamp(min=1e-3)).all())
-                with torch.no_grad():
-                    there = th.history_error(model.see(torch.exp(x + step)), data).item()
-                if there < losses[-1] or small:
-                    break
-                damping *= 10.0
-            if there < losses[-1]:
-                x, damping = x + step, 0.1 * damping
-            checkpoint.save(x, damping, losses)
-            if small or stop:
-                break
-        progress.update(bar, completed=options.iterations)
-    losses.append(min(there, losses[-1]))
-    if stop:
-        console.print(f"[yellow]stopped after {len(losses) - 1} iterations; this is what was reached[/]")
-    return torch.exp(x), losses, bool(stop)
-
-
-class Checkpoint:
-    """The state of a fit in a file, for the same options to go on from."""
-
-    def __init__(self, path: Path, settings: dict[str, str]) -> None:
-        self.path, self.settings = path, settings
-
-    def save(self, x: Tensor, damping: float, losses: list[float]) -> None:
-        """Write the state, whole or not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_suffix(".new")
-        torch.save({"settings": self.settings, "state": (x.detach(), damping, list(losses))}, new)
-        new.replace(self.path)
-
-    def load(self, fresh: bool) -> tuple[Tensor, float, list[float]] | None:
-        """Return the state if there is one to go on from; one of other options is refused."""
-        if fresh or not self.path.exists():
-            return None
-        kept = torch.load(self.path, weights_only=True)
-        if kept["settings"] != self.settings:
-            raise PullbackError(f"{self.path} was written with other options; give another --out, or --fresh")
-        return kept["state"]
+    """Return the factors that fit the data best, the losses, and whether the search was interrupted."""
+    search = LeastSquares(model, start, data, limit)
+    checkpoint = Checkpoint(
+        search, options.out / "checkpoint.pt", settings_of(asdict(options)), "give another --out, or --fresh"
+    )
+    if checkpoint.path.exists() and not options.fresh:
+        checkpoint.resume()
+    reason = SearchLoop(options.iterations, "fitting", console=console).run(search, checkpoint)
+    return torch.exp(search.x), [*search.losses, search.last_loss], reason == "interrupted"
 
 
 def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: float) -> Identified:
-    """Return what the data tell about the factors: covariance (Jᵀ J)⁻¹ σ², σ² from what is left of the error."""
+    """Return the identifiability of the factors: covariance (Jᵀ J)⁻¹ σ², σ² from the residual."""
     J = model.derivative(factors)
     with torch.no_grad():
         left = (model.see(factors) - data).square().sum().cpu()
@@ -273,7 +282,7 @@ def judge(model: Model, factors: Tensor, start: Tensor, data: Tensor, noise: flo
 
 def report(found: Identified, model: Model, data: Tensor, options: Options, console: Console) -> None:
     """Print the tables, and write pictures, VTK series and page."""
-    table = Table(title=f"factors on the true numbers after {len(found.losses) - 1} iterations")
+    table = Table(title=f"factors on the true parameters after {len(found.losses) - 1} iterations")
     for header in ("number", "start", "found", "error", "std. error"):
         table.add_column(header, justify="left" if header == "number" else "right")
     for k, name in enumerate(found.names):
@@ -298,10 +307,10 @@ def report(found: Identified, model: Model, data: Tensor, options: Options, cons
             target=data[:, few], start=first.probes[seen][:, few], title="top layer: found, measured (target), start",
         ),
         "Loss": plot_loss(
-            out / "loss.png", found.losses, bar=options.noise**2 or None, bar_name="what the noise alone gives",
+            out / "loss.png", found.losses, bar=options.noise**2 or None, bar_name="noise level",
             title="mean square error [K²]",
         ),
-        "What the data tell": draw_correlation(found, out / "correlation.png"),
+        "What the data determines": draw_correlation(found, out / "correlation.png"),
     }  # fmt: skip
     numbers = {
         **{
@@ -313,7 +322,7 @@ def report(found: Identified, model: Model, data: Tensor, options: Options, cons
         "temperatures seen": data.numel(),
         "steps": process.steps,
         "iterations": len(found.losses) - 1,
-        "rms error at the start, in the end [K]": f"{found.losses[0] ** 0.5:.4g}, {found.losses[-1] ** 0.5:.4g}",
+        "rms error at the start and at the end [K]": f"{found.losses[0] ** 0.5:.4g}, {found.losses[-1] ** 0.5:.4g}",
     }
     series = th.write_vtk(out / "temperature.pvd", process, best)
     found.report = write_report(
@@ -324,7 +333,7 @@ def report(found: Identified, model: Model, data: Tensor, options: Options, cons
 
 
 def verdict(found: Identified) -> list[str]:
-    """Say in words what the data tell, and what not."""
+    """Return in words what the data determines, and what not."""
     worst = found.directions[:, -1]
     worst = worst * worst[worst.abs().argmax()].sign()
     parts = " ".join(f"{float(w):+.2f} log {LABELS[name]}" for w, name in zip(worst, found.names))
@@ -337,7 +346,7 @@ def verdict(found: Identified) -> list[str]:
         for a, b, c in found.alike
     ]
     if found.alike and len(found.names) > 1:
-        lines.append("Know one of them from elsewhere, say with --known absorptivity, and the others are told better.")
+        lines.append("With one of them known from elsewhere (--known absorptivity) the others are determined better.")
     return lines
 
 
@@ -355,7 +364,7 @@ def draw_correlation(found: Identified, path: Path) -> Path:
     left.plot(place, start, "o", color="lightgray", label="at the start")
     style = {"fmt": "o", "color": "tab:blue", "capsize": 4, "label": "found, with 2 standard errors"}
     left.errorbar(place, factor, 2.0 * error * factor, **style)
-    left.set(title="factor on the true number", xlim=(-0.5, len(place) - 0.5))
+    left.set(title="factor on the true parameter", xlim=(-0.5, len(place) - 0.5))
     left.set_xticks(place, [name.replace("_", "\n") for name in found.names])
     left.legend(fontsize=8)
     left.grid(alpha=0.3, axis="y")

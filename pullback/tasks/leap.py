@@ -1,9 +1,9 @@
-"""Teach the Laikago to leap, by the gradient of a simulation with contact.
+"""Optimise a leap of the Laikago by gradients through contact.
 
 The robot stands on the ground, driven by position servos. Their targets over time are straight lines between knots,
-and start close to standing still. What is asked for is two moments: half way through, the base is at a given height; at
-the end, the robot stands at rest at a given distance. Everything between, the crouch, the push, the flight and the
-landing, comes from back-propagation through all steps. Several starts are improved side by side, and the best is kept.
+and start close to standing still. The loss has two terms: half way through, the base should be at a given height; at
+the end, the robot should stand at rest at a given distance. Everything between, crouch, push, flight and landing, comes
+from back-propagation through all steps. Several starts are optimised in parallel, and the best is kept.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pullback.core.errors import PullbackError
-from pullback.core.interrupt import gentle_interrupt
+from pullback.control.search.methods import cosine_schedule
+from pullback.control.search.search import Found
+from pullback.control.search.shooting import minimize
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,23 +36,23 @@ Tensor = torch.Tensor
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 TOE_RADIUS = 0.03
 LEG = (0.2, 0.0, -0.5)
-"""Angles [rad] of a leg that stands: abduction, hip, knee."""
+"""Angles [rad] of a standing leg: abduction, hip, knee."""
 STANDING_HEIGHT = 0.4835
 """Height [m] of the base above the ground when the legs have these angles."""
 DT = 2e-3
 KNOTS_PER_SECOND = 20
 LEARNING_RATE = 0.02
 JITTER = 0.02
-"""Spread [rad] of the random knots that the starts differ by."""
+"""Standard deviation [rad] of the random starts."""
 LONGEST_GRADIENT = 1.0
-"""Gradients of landings can be steep; a longer one is shortened to this."""
+"""Norm to which gradients are clipped: landings can be steep."""
 AFTERWARDS = 0.5
-"""For how long [s] the robot is then watched standing."""
+"""Time [s] of standing that is simulated afterwards."""
 
 
 @dataclass
 class Options:
-    """How to teach the Laikago to leap."""
+    """How to leap."""
 
     distance: float = 0.4
     """How far to leap forward [m]; the robot is about 0.6 m long."""
@@ -60,9 +61,9 @@ class Options:
     duration: float = 1.0
     """Time from standing to standing [s]."""
     starts: int = 4
-    """Random starts that are improved side by side."""
+    """Random starts, optimised in parallel."""
     epochs: int = 100
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the random starts."""
     out: Path = Path("out")
@@ -73,7 +74,7 @@ class Options:
 
 @dataclass
 class Leap:
-    """What was learned: targets [rad] (T, 12) of the best start, its motion, and the losses (epochs, starts)."""
+    """The result: targets [rad] (T, 12) of the best start, its motion, and the losses (epochs, starts)."""
 
     targets: Tensor
     q: Tensor
@@ -102,8 +103,8 @@ class Leap:
 
 
 def run(options: Options) -> Leap:
-    """Learn the targets, print what the robot does with them, and draw it."""
-    check(options)
+    """Optimise the targets, print the resulting motion, and draw it."""
+    check_at_least(options, starts=1, epochs=1, duration=0.2, height=0.1)
     console = Console()
     device = find_device(options.device)
     sim = build().compile(dt=DT, dtype=torch.float64, device=device)
@@ -111,20 +112,13 @@ def run(options: Options) -> Leap:
     between = even_knots(steps, 1 + round(options.duration * KNOTS_PER_SECOND)).to(device)
     with console.status("compiling the kernels, once on a machine"):
         warm_up(sim)
-    knots, losses, interrupted = learn(sim, between, options, console)
-    found = watch(sim, targets_of(knots[None], between)[:, 0], losses, steps)
-    found.interrupted = interrupted
+    search = learn(sim, between, options, console)
+    found = watch(sim, targets_of(search.best[None], between)[:, 0], search.losses, steps)
+    found.interrupted = search.interrupted
     report(found, options, console)
     found.picture = draw(found, options, options.out / "leap.png")
     console.print(f"picture: {found.picture}")
     return found
-
-
-def check(options: Options) -> None:
-    """Refuse what cannot be leapt."""
-    for name, least in (("starts", 1), ("epochs", 1), ("duration", 0.2), ("height", 0.1)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
 
 def build() -> World:
@@ -143,7 +137,7 @@ def build() -> World:
 
 
 def warm_up(sim: Sim) -> None:
-    """Step once and back, so that kernels are there before the clock runs."""
+    """Compile the kernels by one step and its gradient, before anything is timed."""
     state = sim.initial_state()
     controls = torch.zeros(1, 1, sim.nu, dtype=sim.dtype, device=sim.device, requires_grad=True)
     sim.rollout(state, controls).q.sum().backward()
@@ -157,7 +151,7 @@ def targets_of(knots: Tensor, between: Tensor) -> Tensor:
 
 
 def loss_of(q: Tensor, qd: Tensor, options: Options) -> Tensor:
-    """Return how far each start (starts,) is from what is asked for; q (T + 1, starts, 19), qd (T + 1, starts, 18)."""
+    """Return the loss of each start (starts,) from q (T + 1, starts, 19) and qd (T + 1, starts, 18)."""
     middle = q[q.shape[0] // 2]
     half_way = (middle[:, 0] - options.distance / 2).square() + (middle[:, 2] - options.height).square()
     standing = torch.tensor([options.distance, 0.0, STANDING_HEIGHT]).to(q)
@@ -168,47 +162,30 @@ def loss_of(q: Tensor, qd: Tensor, options: Options) -> Tensor:
     return 30.0 * half_way + 10.0 * landing + pose + 0.01 * rest + 5.0 * tilt
 
 
-def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> tuple[Tensor, Tensor, bool]:
-    """Descend with Adam; return the best knots (knots, 6), the losses (epochs, starts), and whether it was stopped."""
+def learn(sim: Sim, between: Tensor, options: Options, console: Console) -> Found:
+    """Optimise the knots (knots, 6) by Adam from random starts."""
     generator = torch.Generator().manual_seed(options.seed)
     start = torch.randn(options.starts, between.shape[1], 6, dtype=torch.float64, generator=generator)
-    knots = (JITTER * start).to(sim.device).requires_grad_()
-    state = sim.initial_state(batch=options.starts)
-    optimizer = torch.optim.Adam([knots], lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
-    best, best_loss = knots.detach()[0], float("inf")
-    history: list[Tensor] = []
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("best loss {task.fields[loss]:.3f}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress, gentle_interrupt() as stop:
-        bar = progress.add_task("learning to leap", total=options.epochs, loss=float("nan"))
-        while len(history) < options.epochs and not stop:
-            optimizer.zero_grad()
-            motion = sim.rollout(state, targets_of(knots, between))
-            losses = loss_of(motion.q, motion.qd, options)
-            losses.sum().backward()
-            history.append(losses.detach().cpu())
-            # keep the best before the step changes it
-            if losses.min().item() < best_loss:
-                best, best_loss = knots.detach()[losses.argmin()].clone(), losses.min().item()
-            assert knots.grad is not None
-            knots.grad *= (LONGEST_GRADIENT / knots.grad.flatten(1).norm(dim=1)).clamp(max=1.0)[:, None, None]
-            optimizer.step()
-            schedule.step()
-            progress.update(bar, advance=1, loss=best_loss)
-    if stop:
-        console.print(f"[yellow]stopped after {len(history)} epochs; this is what was reached[/]")
-    return best, torch.stack(history), bool(stop)
+    def objective(knots: Tensor) -> Tensor:
+        motion = sim.rollout(sim.initial_state(batch=len(knots)), targets_of(knots, between))
+        return loss_of(motion.q, motion.qd, options)
+
+    return minimize(
+        objective, (JITTER * start).to(sim.device), iterations=options.epochs, learning_rate=LEARNING_RATE,
+        schedule=cosine_schedule(options.epochs), longest_gradient=LONGEST_GRADIENT, label="learning to leap",
+        console=console,
+    )  # fmt: skip
 
 
 @torch.no_grad()
 def watch(sim: Sim, targets: Tensor, losses: Tensor, steps: int) -> Leap:
-    """Run the best targets once more, let the robot stand for a while, and look at its toes."""
+    """Simulate the best targets and some standing after them, with contact forces of the toes."""
     stand = torch.tensor(4 * LEG).to(targets).expand(round(AFTERWARDS / DT), -1)
     targets = torch.cat([targets, stand])
     motion = sim.rollout(sim.initial_state(), targets[:, None], check=True)
     q, qd = motion.q[:, 0], motion.qd[:, 0]
-    # one world for each moment: the contact forces of the whole motion in one call
+    # one world per time step: the contact forces of the whole motion in one call
     forces = torch.zeros(len(targets), len(TOES))
     for moment, contacts in enumerate(sim.contacts(State(q[:-1], qd[:-1]), targets)):
         for contact in contacts:
@@ -228,9 +205,9 @@ def watch(sim: Sim, targets: Tensor, losses: Tensor, steps: int) -> Leap:
 
 
 def report(found: Leap, options: Options, console: Console) -> None:
-    """Print what was asked for beside what happens, and what the ground had to bear."""
+    """Print target and result, and the contact forces."""
     table = Table(title=f"the best of {options.starts} starts after {len(found.losses)} epochs")
-    for header in ("", "asked for", "reached"):
+    for header in ("", "target", "reached"):
         table.add_column(header, justify="left" if not header else "right")
     (x, z), end = found.apex, found.end
     table.add_row(
@@ -248,7 +225,7 @@ def report(found: Leap, options: Options, console: Console) -> None:
     first, best = found.losses[0].min().item(), found.losses.min().item()
     console.print(f"loss: {first:.3f} at the start, {best:.3f} at its best")
     if found.upright < 0.9:
-        console.print("[yellow]it fell over: ask for less, or try another --seed or more --epochs[/]")
+        console.print("[yellow]it fell over: try another --seed, more --epochs, or a smaller leap[/]")
 
 
 def draw(found: Leap, options: Options, path: Path) -> Path:
@@ -261,8 +238,8 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
 
     axes["path"].plot(found.q[:, 0], found.q[:, 2], color="tab:blue")
     half_way, end = (options.distance / 2, options.height), (options.distance, STANDING_HEIGHT)
-    axes["path"].plot(*half_way, "o", color="tab:red", fillstyle="none", label="asked for half way")
-    axes["path"].plot(*end, "s", color="tab:red", fillstyle="none", label="asked for at the end")
+    axes["path"].plot(*half_way, "o", color="tab:red", fillstyle="none", label="target half way")
+    axes["path"].plot(*end, "s", color="tab:red", fillstyle="none", label="target at the end")
     axes["path"].plot(*found.apex, ".", color="tab:blue", label="reached half way")
     axes["path"].plot(*found.end, "x", color="tab:blue", label="reached at the end")
     axes["path"].set(title="path of the base", xlabel="x [m]", ylabel="height [m]")
@@ -271,7 +248,7 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
     for legs, forces in zip(("front legs", "hind legs"), found.forces.unflatten(-1, (2, 2)).sum(-1).T):
         axes["forces"].plot(time, forces, label=legs, linewidth=1.0)
     axes["forces"].axvspan(options.duration, time[-1].item(), color="tab:green", alpha=0.1, label="standing afterwards")
-    axes["forces"].set(title="what the ground pushes with", xlabel="time [s]", ylabel="upward force [N]")
+    axes["forces"].set(title="contact force", xlabel="time [s]", ylabel="upward force [N]")
 
     losses, best = found.losses.numpy(), int(found.losses.amin(0).argmin())
     axes["loss"].semilogy(losses, color="lightgray")
@@ -280,9 +257,7 @@ def draw(found: Leap, options: Options, path: Path) -> Path:
     for name in ("path", "forces", "loss"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return write_figure(figure, path)
 
 
 def draw_film(axis: Axes, found: Leap, options: Options) -> None:

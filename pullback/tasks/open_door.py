@@ -6,7 +6,7 @@ hand goes above the bar, down over it, and pulls by three centimetres. iLQR find
 and leave it there at rest: the hand has to follow the arc and turn with the bar, which nothing holds but contact. All
 starts are solved as one batch.
 
-A start ends well if, half a second after the last control, the door is within 3 degrees of the angle, and at rest.
+A start succeeds if, half a second after the last control, the door is within 3 degrees of the angle, and at rest.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.spatial.rotations_torch import conjugate, quaternion_product
-from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, solve
+from pullback.tasks.common import contact_rich as shared
+from pullback.tasks.common.contact_rich import Scene, Solved, check, compile_both, ease, solve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,11 +58,11 @@ HAND = "panda_hand_tcp"
 SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=1e-3, slip_speed=0.01)
 DT, STEPS = 0.02, 130
 OFF, STILL = 3.0, 0.02
-"""What ends well: degrees from the angle that was asked for, and speed of the door [rad/s] at the end, at most."""
+"""Tolerances of success: error of the angle [degrees], and speed of the door [rad/s] at the end."""
 ABOVE, DOWN = 28, 14
 """Steps of the first controls: to a place above the bar, and down over it; then they pull."""
 WAIT = 20
-"""In so many last steps the door should be open already."""
+"""Number of last steps in which the door should be open already."""
 
 
 @dataclass
@@ -70,19 +70,19 @@ class Options(shared.Options):
     """How to open a door."""
 
     iterations: int = 30
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     angle: float = 45.0
     """How far to open the door [degrees]."""
     ajar: float = 8.0
-    """How far the door is open at the start [degrees], at most."""
+    """Largest opening of the door at the start [degrees]."""
     scatter: float = 0.2
-    """How far each joint of the arm is from its usual angle at the start [rad], at most."""
+    """Largest deviation of each joint from its usual angle at the start [rad]."""
     pull: float = 0.03
     """How far [m] the first controls pull."""
 
 
 def run(options: Options) -> Solved:
-    """Solve all starts, print how they end, and draw it."""
+    """Solve all starts, print the results, and draw them."""
     check(options)
     if not options.ajar < options.angle <= 60.0:
         raise PullbackError(f"angle is {options.angle:g} degrees; give more than ajar, {options.ajar:g}, up to 60")

@@ -19,9 +19,9 @@ from rich.table import Table
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import settings_of
-from pullback.tasks._thin_wall import LAYER, moments, rough_power, thin_wall
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.outputs import write_figure
+from pullback.tasks.common.thin_wall import LAYER, moments, rough_power, thin_wall
 from pullback.thermal.report import plot_histories, plot_lines, write_report
 
 Tensor = torch.Tensor
@@ -29,11 +29,11 @@ Tensor = torch.Tensor
 CELL = (1e-3, 0.75e-3, 0.75e-3)
 PLATE = 5e-3
 WIDTH = 20.0
-"""Over so many kelvin a temperature comes to count as between the bounds."""
+"""Width [K] of the smoothed bounds of the temperature window."""
 FRUGAL = 0.01
-"""What a kilojoule counts, in seconds, where the longest time is looked for."""
+"""Weight of a kilojoule, in seconds, for the point of longest time."""
 AMBIENT = 300.0
-"""What a point is said to have [K] before its element is there."""
+"""Temperature [K] of a point before its element is printed."""
 CONSTANTS = 13
 """Constant powers to compare with."""
 
@@ -53,7 +53,7 @@ class Options:
     points: int = 6
     """Points of the front."""
     worth: float = 20.0
-    """What it is worth not to miss a wish by a second [kJ]; half a second is worth a quarter of it."""
+    """Penalty [kJ] for missing a requested time by a second; it is quadratic."""
     length: float = 12.0
     """Of the wall [mm]."""
     layers: int = 6
@@ -71,7 +71,7 @@ class Options:
     seed: int = 0
     """Seed of the small random part of the power at the start."""
     fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
     out: Path = Path("out/pareto-heat")
     """Folder for the report, its pictures and the VTK series."""
     device: str = "cpu"
@@ -80,13 +80,13 @@ class Options:
 
 @dataclass
 class Front:
-    """What was found: the points of the front, from lavish to frugal, and what constant power gives."""
+    """The result: the points of the front, from most to least energy, and those of constant power."""
 
     process: th.Process
     found: list[th.ParetoPoint]
-    """Their designs are KnotPower; objectives: energy [kJ], minus the time [s], and the square of what wishes miss."""
+    """Their designs are KnotPower; objectives: energy [kJ], minus the time [s], squared errors of requested times."""
     wishes: list[float]
-    """Times wished for [s]; the first is infinite."""
+    """Requested times [s]; the first is infinite."""
     watts: np.ndarray
     """Constant powers [W], (c,)."""
     constant: np.ndarray
@@ -113,7 +113,7 @@ def run(options: Options) -> Front:
     there = torch.as_tensor(process.times[:, None] >= process.births_at(places(options))).to(process.device)
 
     def objectives_of(power: Tensor) -> dict[str, Tensor]:
-        # before its element is there a point would see what is below it
+        # before its element is printed a point would read the one below it
         seen = torch.where(there, process.run(power, probes=probes).probes, AMBIENT)
         time = th.heat_treatment_time(seen, process.times, options.cold, options.hot, WIDTH).mean()
         return {"energy": th.spent_energy(power, process.dt, on) / 1e3, "minus time": -time}
@@ -149,7 +149,7 @@ def run(options: Options) -> Front:
         stopped = found.interrupted
         return module
 
-    # the longest time, from the constant power that has it; then wishes down to what the least power has
+    # the longest time, from the best constant power; then requested times down to that of the least power
     wishes: list[float] = []
     best = rough_power(watts[constant[:, 1].argmax()], knots, bounds, options.seed)
     start = th.KnotPower(process.steps, bounds, knots, start=best).to(device)
@@ -163,7 +163,7 @@ def run(options: Options) -> Front:
 
 
 def check(options: Options) -> None:
-    """Refuse what makes no front."""
+    """Raise for invalid options."""
     if not options.cold < options.hot:
         raise PullbackError(f"cold is {options.cold:g} K and hot {options.hot:g} K; cold must be below hot")
     if not 0.0 <= options.low < options.high:
@@ -181,7 +181,7 @@ def mark(points: list[th.ParetoPoint]) -> list[th.ParetoPoint]:
 
 
 def refuse_out_of_reach(constant: np.ndarray, options: Options) -> None:
-    """Refuse bounds of the power that leave every point outside of the heat treatment."""
+    """Raise if no constant power within the bounds reaches the temperature window."""
     if constant[:, 1].max() < 0.01:
         raise PullbackError(
             f"no power from {options.low:g} to {options.high:g} W holds the wall between {options.cold:g} and "
@@ -200,14 +200,14 @@ def report(front: Front, probes, options: Options, console: Console) -> None:
     """Print the front, and write pictures, VTK series and page."""
     process, out, on = front.process, options.out, front.process.on
     table = Table(title="heat-treatment time against energy spent")
-    for header in ("wish, s", "energy, kJ", "time, s", "constant power of this energy, s", ""):
+    for header in ("requested, s", "energy, kJ", "time, s", "constant power of this energy, s", ""):
         table.add_column(header, justify="right")
     numbers = {}
     for point, wish, (energy, time) in zip(front.found, front.wishes, front.values):
         alone = np.interp(energy, front.constant[:, 0], front.constant[:, 1])
         note = "dominated" if point.dominated else ""
         table.add_row(named(wish), f"{energy:.3f}", f"{time:.3f}", f"{alone:.3f}", note)
-        numbers[f"{named(wish)} wished: energy [kJ], time [s], with constant power [s]"] = (
+        numbers[f"{named(wish)} requested: energy [kJ], time [s], with constant power [s]"] = (
             f"{energy:.3f}, {time:.3f}, {alone:.3f}"
         )
     console.print(table)
@@ -226,7 +226,7 @@ def report(front: Front, probes, options: Options, console: Console) -> None:
         "Laser power of its points": plot_lines(
             out / "powers.png",
             {
-                f"wish: {named(wish)}": (process.times[:-1], lit * power.cpu().numpy())
+                f"requested: {named(wish)}": (process.times[:-1], lit * power.cpu().numpy())
                 for wish, power in zip(front.wishes, powers)
             },
             "time [s]", "power [W]", title="laser power of the front's points",
@@ -254,12 +254,12 @@ def report(front: Front, probes, options: Options, console: Console) -> None:
 
 
 def named(wish: float) -> str:
-    """Return a wish in words."""
+    """Return a requested time as text."""
     return "most" if np.isinf(wish) else f"{wish:.2f} s"
 
 
 def draw(front: Front, path: Path) -> Path:
-    """Draw the front beside what constant power gives; return the path."""
+    """Draw the front and constant power; return the path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
@@ -281,6 +281,4 @@ def draw(front: Front, path: Path) -> Path:
              ylabel="mean heat-treatment time [s]")  # fmt: skip
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    return write_figure(figure, path, dpi=130)

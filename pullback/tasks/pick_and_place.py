@@ -3,21 +3,21 @@
 The arm follows servo targets: straight lines between knots, which inverse kinematics and the arm's weight give. That
 would do for a slow arm. In the short time it has, it lags behind, closes beside the block and carries nothing;
 back-propagation through the whole motion, friction grip included, moves the knots until the block stands where it
-should. Several scenes are learned side by side, and judged after a while of holding still.
+should. Several scenes are optimised in parallel, and evaluated after half a second of holding still.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import cos, pi
+from math import pi
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
@@ -30,9 +30,10 @@ from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import knots_at
+from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
+from pullback.tasks.common.knots import knots_at
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -47,31 +48,31 @@ SIZE, MASS = 0.04, 0.1
 ABOVE = 0.12
 """How far [m] above the block the hand comes and goes."""
 OPEN = 0.04
-"""Way [m] of each finger from the middle."""
+"""Opening [m] of each finger from the middle."""
 MOMENTS = (0.0, 0.143, 0.257, 0.343, 0.457, 0.629, 0.743, 0.829, 0.943, 1.0)
 """Of the knots: home, above the block, at it, gripped, above, above the goal, at it, released, above, and there."""
 WIDTHS = (OPEN, OPEN, OPEN, 0.0, 0.0, 0.0, 0.0, OPEN, OPEN, OPEN)
 GRIPPING, OPENING = (0.257, 0.3), 0.786
-"""When the hand should be at the block and at the goal, as shares of the duration: while the fingers move."""
+"""When the hand should be at the block and at the goal, as fractions of the duration: while the fingers move."""
 BOUND = 0.25
 """The most that a term of the block's counts."""
 HOLD = 0.5
-"""For how long [s] the end is watched."""
+"""Time [s] of holding still at the end."""
 NEAR, TURNED, SLOW = 0.01, 5.0, 0.005
-"""What counts as placed: metres and degrees from the goal, and metres a second."""
+"""Tolerances of a placed block: distance [m], angle [degrees] and speed [m/s]."""
 LEARNING_RATE, LONGEST_GRADIENT = 0.01, 1.0
 
 
 @dataclass
 class Options:
-    """What to place, and how hard to try."""
+    """What to place, and how long to search."""
 
     scenes: int = 4
-    """Random places and turns of block and goal, learned side by side."""
+    """Random poses of block and goal, optimised in parallel."""
     duration: float = 1.75
     """From home, with the block, to above the goal [s]; at 3.5 s the first guess is nearly right."""
     epochs: int = 40
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     generations: int = 25
     """Generations of CMA-ES on the first scene, to compare with; 0: none."""
     seed: int = 0
@@ -107,7 +108,7 @@ class Verdict(NamedTuple):
     lifted: Tensor
     """How high the block was lifted [m]."""
     width: Tensor
-    """The smaller way of a finger from the middle at the end [m]."""
+    """The smaller opening of a finger at the end [m]."""
 
     @property
     def placed(self) -> Tensor:
@@ -144,8 +145,8 @@ class Placed:
 
 
 def run(options: Options) -> Placed:
-    """Learn the targets, judge where the blocks end, print, draw."""
-    check(options)
+    """Optimise the targets, evaluate where the blocks end, print and draw."""
+    check_at_least(options, scenes=1, epochs=1, generations=0, duration=0.5)
     console, device = Console(), find_device(options.device)
     scenes = draw_scenes(options.scenes, options.seed, device)
     sim = build().compile(dt=DT, dtype=torch.float64, device=device, damping="implicit")
@@ -155,7 +156,7 @@ def run(options: Options) -> Placed:
         before = task.judge(*task.watch(first))
     found = minimize(
         task.loss, first, iterations=options.epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=lambda epoch: 0.5 + 0.5 * cos(pi * epoch / options.epochs), label="gradient", console=console,
+        schedule=cosine_schedule(options.epochs), label="gradient", console=console,
     )  # fmt: skip
     motion, controls = task.watch(found.each)
     placed = Placed(found.each, motion, controls, before, task.judge(motion, controls), found)
@@ -164,13 +165,6 @@ def run(options: Options) -> Placed:
     report(placed, scenes, console)
     save(placed, sim, scenes, options, console)
     return placed
-
-
-def check(options: Options) -> None:
-    """Refuse what cannot be placed."""
-    for name, least in (("scenes", 1), ("epochs", 1), ("generations", 0), ("duration", 0.5)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
 
 
 # -- the world -----------------------------------------------------------------------------------------------------
@@ -241,11 +235,11 @@ def saturate(loss: Tensor) -> Tensor:
     return BOUND * loss / (BOUND + loss)
 
 
-# -- what is learned -----------------------------------------------------------------------------------------------
+# -- optimisation --------------------------------------------------------------------------------------------------
 
 
 class Task:
-    """Scenes of a simulation, and what knots of servo targets do in them."""
+    """Scenes of a simulation, with the motion and loss of knots of servo targets."""
 
     def __init__(self, sim: Sim, scenes: Scenes, duration: float) -> None:
         self.sim, self.scenes = sim, scenes
@@ -260,7 +254,7 @@ class Task:
         self.state = State(q, state.qd, state.impulses)
 
     def first_knots(self) -> Tensor:
-        """Return knots (B, knots, 7) by inverse kinematics, each with what the servos need to hold the arm's weight."""
+        """Return knots (B, knots, 7) by inverse kinematics, with gravity compensation through the servos."""
         start, start_turn, goal, goal_turn = self.scenes
         raised = torch.tensor([0.0, 0.0, ABOVE]).to(goal)
         way = [(start + raised, start_turn), (start, start_turn), (start, start_turn), (start + raised, start_turn)]
@@ -309,7 +303,7 @@ class Task:
         return self.sim.rollout(self.state, controls, check=True), controls
 
     def judge(self, motion: Trajectory, controls: Tensor) -> Verdict:
-        """Look at where the blocks are in the end."""
+        """Return the errors of the blocks at the end."""
         end, qd = motion.q[-1], motion.qd[-1]
         half = (0.25 * off_by(end[:, 12:16], upright(self.scenes.goal_turn))).clamp(0.0, 1.0).sqrt()
         return Verdict(
@@ -322,7 +316,7 @@ class Task:
 
 
 def evolve(sim: Sim, scenes: Scenes, first: Tensor, options: Options, console: Console) -> Found:
-    """Let CMA-ES look for the knots of the first scene, from the same first guess and by the same loss."""
+    """Optimise the knots of the first scene by CMA-ES, from the same first guess and with the same loss."""
     tasks: dict[int, Task] = {}
 
     def objective(knots: Tensor) -> Tensor:
@@ -358,20 +352,14 @@ def report(placed: Placed, scenes: Scenes, console: Console) -> None:
 
 def save(placed: Placed, sim: Sim, scenes: Scenes, options: Options, console: Console) -> None:
     """Write the motion, picture and replay of the first scene."""
-    from pullback.tasks._pick_and_place_picture import draw
+    from pullback.tasks.common.pick_and_place_picture import draw
 
     out, motion = options.out, placed.motion
-    out.mkdir(parents=True, exist_ok=True)
-    q, qd, u = (x[:, 0].cpu().numpy() for x in (motion.q, motion.qd, placed.controls))
-    np.savez(out / "pick_and_place.npz", q=q, qd=qd, u=u, dt=DT)
-    placed.files = [out / "pick_and_place.npz", draw(placed, sim, scenes, out / "pick_and_place.png")]
-    try:
-        from pullback.viewer import save_replay
-
-        page = save_replay(
-            sim, motion, out / "pick_and_place.html", controls=placed.controls, title="pick and place", paths=[BLOCK]
-        )  # fmt: skip
-        placed.files.append(page)
-    except PullbackError as error:
-        console.print(f"no replay: {error}")
-    console.print("saved: " + ", ".join(map(str, placed.files)))
+    saved = write_motion(out / "pick_and_place.npz", sim, motion, placed.controls[:, 0])
+    picture = draw(placed, sim, scenes, out / "pick_and_place.png")
+    replay = write_replay(
+        sim, motion, out / "pick_and_place.html", console, controls=placed.controls, title="pick and place",
+        paths=[BLOCK],
+    )  # fmt: skip
+    placed.files = [path for path in (saved, picture, replay) if path is not None]
+    print_files(console, trajectory=saved, picture=picture, replay=replay)

@@ -6,7 +6,7 @@ end up by friction alone, while one edge slides down the wall and the other away
 bring the finger there, press, and lift a little: the box comes up by some degrees and falls back. iLQR finds the rest,
 the release over the edge and the soft landing. All starts are solved as one batch.
 
-A start ends well if, half a second after the last control, the box stands within 5 degrees of upright, and at rest.
+A start succeeds if, half a second after the last control, the box stands within 5 degrees of upright, and at rest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pullback.rigid.state import State
 from pullback.rigid.world.actuators import VelocityServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
+from pullback.tasks.common import contact_rich as shared
+from pullback.tasks.common.contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,10 @@ RADIUS, FINGER_MASS = 0.015, 0.2
 FINGER_FRICTION, GROUND_FRICTION, WALL_FRICTION = 0.9, 0.3, 0.2
 SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=5e-4, slip_speed=0.005)
 FASTEST = 0.6
-"""Speed [m/s] along each rail, at most."""
+"""Largest speed [m/s] along each rail."""
 DT, STEPS = 0.0125, 168
 UPRIGHT, STILL = 5.0, 0.02
-"""What ends well: angle from upright [degrees], and speeds [m/s, rad/s] at the end, at most."""
+"""Tolerances of success: angle from upright [degrees], and speeds [m/s, rad/s] at the end."""
 APPROACH, PRESS, LIFT = 24, 24, 80
 """Steps of the first controls: to the box, with it to the wall, up; then it only presses."""
 HEIGHT = 0.07
@@ -55,9 +55,9 @@ class Options(shared.Options):
     """How to pivot a box up against a wall."""
 
     iterations: int = 30
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     gap: float = 0.05
-    """Distance [m] between box and wall at the start, at most."""
+    """Largest distance [m] between box and wall at the start."""
     lift: float = 75.0
     """How far [degrees] the first controls would turn the box if it followed them; it slips."""
     press: float = 0.08
@@ -65,7 +65,7 @@ class Options(shared.Options):
 
 
 def run(options: Options) -> Solved:
-    """Solve all starts, print how they end, and draw it."""
+    """Solve all starts, print the results, and draw them."""
     check(options)
     return solve(scene(options), options)
 
@@ -107,7 +107,7 @@ def random_starts(sim: Sim, options: Options) -> State:
 
 
 def angle(q: Tensor) -> Tensor:
-    """Return by how much the end of the box that is away from the wall has come up [rad]."""
+    """Return the angle [rad] by which the box is tilted up."""
     return 2.0 * torch.atan2(-q[..., 6], q[..., 8])
 
 

@@ -5,7 +5,7 @@ controls lead the ball around the box to the face from which the way to the goal
 straight line: the box turns away and ends far off. iLQR finds how to steer: where on the face to push, when to slide
 along it, and when to stop. All starts are solved as one batch.
 
-A start ends well if, half a second after the last control, the box is within 1 cm and 3 degrees of the goal, and at
+A start succeeds if, half a second after the last control, the box is within 1 cm and 3 degrees of the goal, and at
 rest.
 """
 
@@ -25,8 +25,8 @@ from pullback.rigid.state import State
 from pullback.rigid.world.actuators import VelocityServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks import _contact_rich as shared
-from pullback.tasks._contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
+from pullback.tasks.common import contact_rich as shared
+from pullback.tasks.common.contact_rich import Scene, Solved, check, compile_both, ease, pusher, solve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,10 +39,10 @@ RADIUS = 0.02
 GROUND_FRICTION, BALL_FRICTION = 0.4, 0.3
 SPRINGS = Compliant(stiffness=2e4, damping=5.0, onset=1e-3, slip_speed=0.01)
 FASTEST = 1.0
-"""Speed [m/s] along each rail, at most."""
+"""Largest speed [m/s] along each rail."""
 DT, STEPS = 0.02, 150
 CLOSE, ALIGNED, STILL = 0.01, 3.0, 0.01
-"""What ends well: distance [m], angle [degrees] and speed [m/s] at the end, at most."""
+"""Tolerances of success: distance [m], angle [degrees] and speed [m/s] at the end."""
 AROUND = 0.16
 """Distance [m] from the middle of the box at which the ball goes around it."""
 ARC, DOCK, REST = 50, 12, 8
@@ -54,17 +54,17 @@ class Options(shared.Options):
     """How to push a box to a pose."""
 
     iterations: int = 60
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     distance: tuple[float, float] = (0.25, 0.4)
     """How far [m] the box starts from its goal: between these."""
     bearing: float = 35.0
-    """Angle [degrees] between the way to the goal and the normal of a face, at most."""
+    """Largest angle [degrees] between the direction to the goal and the normal of a face."""
     turn: float = 30.0
-    """Angle [degrees] by which the box starts turned, at most."""
+    """Largest angle [degrees] of the box at the start."""
 
 
 def run(options: Options) -> Solved:
-    """Solve all starts, print how they end, and draw it."""
+    """Solve all starts, print the results, and draw them."""
     check(options)
     return solve(scene(options), options)
 

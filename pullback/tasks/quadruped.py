@@ -1,20 +1,20 @@
-"""Stand the Laikago up, or teach it a one-second trot, by the gradient of a simulation with contact.
+"""Optimise how the Laikago stands up or trots for a second, by gradients through contact.
 
 The robot is driven by position servos. Their targets over time are straight lines between knots, and start close to
-doing nothing: lying, or standing still. What is asked for:
+doing nothing: lying, or standing still. The objectives:
 
 - `stand-up`: from lying on its belly, rise and unfold the legs evenly, and stand upright and at rest;
 - `trot`: keep the speed, the height and the heading, lift the toes of one diagonal pair after the other, and halt.
 
 Everything between, which leg pushes when and how hard, comes from back-propagation through all steps. Several starts
-are improved side by side by Adam and the best is kept; CMA-ES searches the same knots for comparison. Some seeds end in
+are optimised in parallel by Adam and the best is kept; CMA-ES searches the same knots for comparison. Some seeds end in
 a trot with a toe that drags in one of its swings; the table counts swings and says how long one pair alone bears load.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import pi
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,16 +22,18 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from pullback.control.search.methods import cosine_schedule
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, fight, replay, report, save
-from pullback.tasks._knots import even_knots
-from pullback.tasks._quadruped_picture import draw
+from pullback.tasks.common.comparison import Comparison, compare_methods, report
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
+from pullback.tasks.common.quadruped_picture import draw
 from pullback.tasks.leap import DT, LEG, STANDING_HEIGHT, TOE_RADIUS, TOES, warm_up
 
 Tensor = torch.Tensor
@@ -39,16 +41,16 @@ Tensor = torch.Tensor
 LYING_LEG = (0.1, 1.2, -2.4)
 """Angles [rad] of a leg that is folded under the belly: abduction, hip, knee."""
 LYING_HEIGHT = 0.12
-"""From which height [m] of the base the robot is let down onto its belly."""
+"""Height [m] of the base from which the robot settles onto its belly."""
 SETTLING = 0.4
-"""For how long [s] it is given time to lie still."""
+"""Time [s] to settle."""
 KNOTS_PER_SECOND = 20
 POPULATION = 16
 """Of CMA-ES."""
 LONGEST_GRADIENT = 1.0
-"""Gradients of landings can be steep; a longer one is shortened to this."""
+"""Norm to which gradients are clipped: landings can be steep."""
 LOOKS = 100
-"""How many times a second the motion is looked at."""
+"""Samples per second in the loss."""
 SWING = 0.2
 """Time [s] for which a diagonal pair swings; then the other one does."""
 CLEARANCE = 0.06
@@ -58,23 +60,23 @@ RAMP = 0.2
 AFTERWARDS = 0.5
 """For how long [s] the robot then stands, or comes to a halt."""
 FELT = 1.0
-"""Upward force [N] from which on a toe counts as on the ground."""
+"""Upward force [N] above which a toe is in contact."""
 
 
 class Setting(NamedTuple):
-    """What a motion starts from and is searched with."""
+    """Start and search options of a motion."""
 
     leg: tuple[float, float, float]
     """Angles [rad] of all legs at the start, around which targets are searched."""
     duration: float
     numbers: int
-    """Searched for at each knot: 12 targets, or 6 by which those of left and right legs go on from knot to knot."""
+    """Variables at each knot: 12 targets, or 6 increments shared by left and right legs."""
     learning_rate: float
     """Of Adam [rad]."""
     jitter: float
-    """Spread [rad] of the random numbers that the starts differ by."""
+    """Standard deviation [rad] of the random starts."""
     spread: float
-    """The first one of CMA-ES [rad]."""
+    """First standard deviation of CMA-ES [rad]."""
 
 
 SETTINGS = {
@@ -85,7 +87,7 @@ SETTINGS = {
 
 @dataclass
 class Options:
-    """What the Laikago is to learn."""
+    """Which motion to optimise."""
 
     motion: Literal["stand-up", "trot"] = "trot"
     """What to learn."""
@@ -94,9 +96,9 @@ class Options:
     duration: float | None = None
     """Time for the motion [s]; by default 1.2 to stand up and 1 to trot; then it stands for half a second."""
     starts: int = 4
-    """Random starts that are improved side by side."""
+    """Random starts, optimised in parallel."""
     iterations: int = 150
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     cma_iterations: int = 50
     """Iterations of CMA-ES, each a population of 16 rollouts; 0 leaves it out."""
     seed: int = 0
@@ -109,7 +111,7 @@ class Options:
 
 @dataclass
 class Learned:
-    """What was learned: targets [rad] (T, 12) of the best start, the motion they give, and both searches."""
+    """The result: targets [rad] (T, 12) of the best start, their motion, and both searches."""
 
     targets: Tensor
     motion: Trajectory
@@ -119,7 +121,7 @@ class Learned:
     """Height [m] of each toe above the ground, (T + 1, 4)."""
     belly: Tensor
     """Upward force [N] on the belly, (T,)."""
-    duel: Duel
+    comparison: Comparison
     steps: int
     """Steps of the motion itself, without the half second afterwards."""
     picture: Path | None = None
@@ -147,7 +149,7 @@ class Learned:
 
     @property
     def diagonal(self) -> float:
-        """The share of time in which a diagonal pair is in the air and the other one, or a toe of it, on the ground."""
+        """The fraction of time with one diagonal pair in the air and the other, or a toe of it, on the ground."""
         front_right, front_left, rear_right, rear_left = self.on_ground.unbind(-1)
         first = ~front_right & ~rear_left & (front_left | rear_right)
         second = ~front_left & ~rear_right & (front_right | rear_left)
@@ -166,7 +168,7 @@ def _flights(on_ground: Tensor) -> list[int]:
 
 
 def run(options: Options) -> Learned:
-    """Learn the targets, print what the robot does with them, draw it and save it."""
+    """Optimise the targets, print the resulting motion, draw it and save it."""
     check(options)
     duration = options.duration or SETTINGS[options.motion].duration
     console = Console()
@@ -177,26 +179,25 @@ def run(options: Options) -> Learned:
     state = starting_state(sim, options)
     total = duration + AFTERWARDS
     between = even_knots(round(total / DT), 1 + round(total * KNOTS_PER_SECOND)).to(device)
-    duel = learn(sim, state, between, duration, options, console)
-    best = targets_of(duel.gradient.best[None], between, options)[:, 0]
-    found = watch(sim, state, best, duel, round(duration / DT))
+    comparison = learn(sim, state, between, duration, options, console)
+    best = targets_of(comparison.gradient.best[None], between, options)[:, 0]
+    found = watch(sim, state, best, comparison, round(duration / DT))
     tell(found, options, console)
     name = f"quadruped_{options.motion.replace('-', '_')}"
     controls = found.targets.to(sim.device)
-    saved = save(options.out / f"{name}.npz", sim, found.motion, controls, duel)
+    saved = write_motion(options.out / f"{name}.npz", sim, found.motion, controls, **comparison.arrays)
     found.picture = draw(found, options, options.out / f"{name}.png")
-    found.replay = replay(
-        sim, found.motion, controls[:, None], options.out / f"{name}.html", console, f"Laikago: {options.motion}"
-    )
-    console.print(f"trajectory: {saved}\npicture: {found.picture}\nreplay: {found.replay}")
+    found.replay = write_replay(
+        sim, found.motion, options.out / f"{name}.html", console, controls=controls[:, None],
+        title=f"Laikago: {options.motion}", fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=saved, picture=found.picture, replay=found.replay)
     return found
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be learned."""
-    for name, least in (("starts", 1), ("iterations", 1), ("cma_iterations", 0), ("duration", 0.4), ("speed", 0.0)):
-        if getattr(options, name) is not None and getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+    """Raise for invalid options."""
+    check_at_least(options, starts=1, iterations=1, cma_iterations=0, duration=0.4, speed=0.0)
     if options.motion not in ("stand-up", "trot"):
         raise PullbackError(f"motion is {options.motion!r}; choose 'stand-up' or 'trot'")
 
@@ -248,7 +249,7 @@ def targets_of(numbers: Tensor, between: Tensor, options: Options) -> Tensor:
 
 
 def loss_of(sim: Sim, motion: Trajectory, numbers: Tensor, duration: float, options: Options) -> Tensor:
-    """Return how far each start (starts,) is from what is asked for."""
+    """Return the loss of each start (starts,)."""
     every = round(1 / (LOOKS * DT))
     q, qd = motion.q[::every], motion.qd[::every]
     time = torch.arange(len(q)).to(q) / LOOKS
@@ -304,8 +305,8 @@ def wanted_heights(time: Tensor, duration: float) -> Tensor:
     return torch.stack([first, arc - first, arc - first, first], -1)
 
 
-def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Options, console: Console) -> Duel:
-    """Descend with Adam from the random starts, then let CMA-ES search."""
+def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Options, console: Console) -> Comparison:
+    """Optimise by Adam from the random starts, then by CMA-ES."""
     setting = SETTINGS[options.motion]
     generator = torch.Generator().manual_seed(options.seed)
     shape = (options.starts, between.shape[1], setting.numbers)
@@ -320,22 +321,24 @@ def learn(sim: Sim, state: State, between: Tensor, duration: float, options: Opt
         "method": "adam",
         "iterations": options.iterations,
         "learning_rate": setting.learning_rate,
-        "schedule": lambda i: 0.5 + 0.5 * cos(pi * i / options.iterations),
+        "schedule": cosine_schedule(options.iterations),
         "longest_gradient": LONGEST_GRADIENT,
     }
     search = {"iterations": options.cma_iterations, "population": POPULATION, "spread": setting.spread}
     search["seed"] = options.seed
     start = start.to(sim.device)
-    return fight(objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="loss")
+    return compare_methods(
+        objective, start, console, gradient=gradient, search=search, miss=lambda loss: loss, unit="loss"
+    )
 
 
 @torch.no_grad()
-def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Learned:
-    """Run the best targets once more, and look at the robot's toes and its belly."""
+def watch(sim: Sim, state: State, targets: Tensor, comparison: Comparison, steps: int) -> Learned:
+    """Simulate the best targets, with contact forces of toes and belly."""
     motion = sim.rollout(state, targets[:, None], check=True)
     q, qd = motion.q[:, 0], motion.qd[:, 0]
     forces, belly = torch.zeros(len(targets), len(TOES)), torch.zeros(len(targets))
-    # one world for each moment: the contact forces of the whole motion in one call
+    # one world per time step: the contact forces of the whole motion in one call
     for moment, contacts in enumerate(sim.contacts(State(q[:-1], qd[:-1]), targets)):
         for contact in contacts:
             link = contact.shapes[0].split("/")[1]
@@ -343,15 +346,15 @@ def watch(sim: Sim, state: State, targets: Tensor, duel: Duel, steps: int) -> Le
                 forces[moment, TOES.index(link)] += contact.force[2]
             else:
                 belly[moment] += contact.force[2]
-    return Learned(targets.cpu(), motion, forces, toe_heights(sim, q).cpu(), belly, duel, steps)
+    return Learned(targets.cpu(), motion, forces, toe_heights(sim, q).cpu(), belly, comparison, steps)
 
 
 def tell(found: Learned, options: Options, console: Console) -> None:
-    """Print how the losses fell, and what was asked for beside what happens."""
-    bar = float(f"{2.0 * found.duel.gradient.loss:.1g}")
-    report(found.duel, console, f"best loss of the {options.motion} so far", bar)
-    table = Table(title=f"the best of {options.starts} starts after {len(found.duel.gradient.losses)} iterations")
-    for header in ("", "asked for", "reached"):
+    """Print the searches, and target and result of the motion."""
+    bar = float(f"{2.0 * found.comparison.gradient.loss:.1g}")
+    report(found.comparison, console, f"best loss of the {options.motion} so far", bar)
+    table = Table(title=f"the best of {options.starts} starts after {len(found.comparison.gradient.losses)} iterations")
+    for header in ("", "target", "reached"):
         table.add_column(header, justify="left" if not header else "right")
     end, time = found.q[found.steps], DT * found.steps
     heights = found.q[: found.steps + 1, 2]
@@ -363,7 +366,7 @@ def tell(found: Learned, options: Options, console: Console) -> None:
             "height of the base, in m", f"{STANDING_HEIGHT:.2f}", f"{heights.min():.3f} to {heights.max():.3f}"
         )
         table.add_row("swings of each toe", f"{round(time / SWING) // 2} or more", " ".join(map(str, found.swings)))
-        table.add_row("one diagonal pair in the air, share of time", "", f"{100 * found.diagonal:.0f} %")
+        table.add_row("one diagonal pair in the air, fraction of time", "", f"{100 * found.diagonal:.0f} %")
     else:
         table.add_row("height of the base, in m", f"{STANDING_HEIGHT:.2f}", f"{heights[0]:.3f} to {end[2]:.3f}")
         leaves = DT * int((found.belly > FELT).nonzero().max() + 1) if bool((found.belly > FELT).any()) else 0.0
@@ -377,4 +380,4 @@ def tell(found: Learned, options: Options, console: Console) -> None:
     table.add_row(f"speed of the base {AFTERWARDS:g} s afterwards, in m/s", "0", f"{still:.3f}")
     console.print(table)
     if found.upright.min() < 0.9 or standing < 0.8 * STANDING_HEIGHT:
-        console.print("[yellow]it does not stand: ask for less, or try another --seed or more --iterations[/]")
+        console.print("[yellow]it does not stand: try another --seed, more --iterations, or an easier motion[/]")

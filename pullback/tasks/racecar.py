@@ -1,4 +1,4 @@
-"""Find the friction that brings a sliding car to where it was seen, by the gradient through its contacts.
+"""Estimate friction from where a sliding car was seen, by the gradient through its contacts.
 
 The car of pybullet_data, on spheres as wheels, stands on the floor and moves at 1 m/s; after one second it was seen at
 x = 0.75 m. How much friction explains that? Its wheels are locked, so it slides: x = v t - mu g t² / 2, mu 0.051, which
@@ -26,20 +26,21 @@ from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import Duel, cross, draw_curves, fight, replay, report, save, write_figure
+from pullback.tasks.common.comparison import Comparison, compare_methods, draw_curves, report
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import cross, print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor
 
 DT, STEPS = 1e-3, 1000
 SPEED = 1.0
 START = 0.002
-"""Friction to begin with."""
+"""Initial friction."""
 SEEN = {"default": 0.75, "released": 0.8}
 """Where the car was after a second [m]."""
 WHEEL = 0.05
 NEAR = 1.0
-"""How close the car must come, in percent of the way."""
+"""Largest error of a good estimate, in percent of the distance."""
 
 
 @dataclass
@@ -66,12 +67,12 @@ class Options:
 
 @dataclass
 class Estimate:
-    """What was found: the friction, the motion with it, how far off it ends [% of the way], and both runs."""
+    """The result: the friction, the motion with it, its error [% of the distance], and both searches."""
 
     friction: float
     motion: Trajectory
     miss: float
-    duel: Duel
+    comparison: Comparison
     picture: Path
     replay: Path | None
 
@@ -81,8 +82,7 @@ def run(options: Options) -> Estimate:
     seen = SEEN[options.variant] if options.seen is None else options.seen
     if not 0.0 < seen < SPEED * DT * STEPS:
         raise PullbackError(f"seen is {seen:g}; a car of {SPEED:g} m/s that friction slows ends between 0 and 1 m")
-    if options.random_iterations < 0:
-        raise PullbackError(f"random_iterations is {options.random_iterations}; give 0 or more")
+    check_at_least(options, iterations=1, random_iterations=0)
     console = Console()
     device = find_device(options.device)
     released = options.variant == "released"
@@ -90,26 +90,30 @@ def run(options: Options) -> Estimate:
     with console.status("compiling the kernels, once on a machine"):
         car = Car(released, wheels == "locked", seen, device)
         car.loss(car.start().requires_grad_()).sum().backward()
-    duel = car.fight(options, console)
+    comparison = car.compare(options, console)
     with torch.no_grad():
-        motion = car.rollout(duel.gradient.best[None])
-    friction, end = duel.gradient.best.item(), motion.q[-1, 0, 0].item()
+        motion = car.rollout(comparison.gradient.best[None])
+    friction, end = comparison.gradient.best.item(), motion.q[-1, 0, 0].item()
     miss = 100 * abs(end - seen) / seen
-    report(duel, console, f"how far from where it was seen the car ends ({options.variant}, wheels {wheels})", NEAR)
+    report(
+        comparison, console, f"distance of the car from where it was seen ({options.variant}, wheels {wheels})", NEAR
+    )
     console.print(f"friction {friction:.4f}: the car ends at {end:.4f} m, {miss:.2g} % from {seen:g} m")
     if miss > NEAR:
         console.print("[yellow]not explained by friction alone: with free wheels a car may not be slowed enough[/]")
     name = "racecar" if not released else "racecar_released"
-    npz = save(options.out / f"{name}.npz", car.sim, motion, motion.q.new_zeros(STEPS, 0), duel)
-    picture = draw(car, motion, duel, options.out / f"{name}.png")
+    still = motion.q.new_zeros(STEPS, 0)
+    npz = write_motion(options.out / f"{name}.npz", car.sim, motion, still, **comparison.arrays)
+    picture = draw(car, motion, comparison, options.out / f"{name}.png")
     lines = ("car/chassis", cross((seen, 0.0, 0.0)))
-    shown = replay(car.sim, motion, None, options.out / f"{name}.html", console, "a car that slides", lines)
-    console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
-    return Estimate(friction, motion, miss, duel, picture, shown)
+    page = options.out / f"{name}.html"
+    shown = write_replay(car.sim, motion, page, console, title="a car that slides", paths=lines, fps=60.0)
+    print_files(console, trajectory=npz, picture=picture, replay=shown)
+    return Estimate(friction, motion, miss, comparison, picture, shown)
 
 
 class Car:
-    """The car on the floor, and what a friction is worth."""
+    """The car on the floor, and the loss of a friction."""
 
     def __init__(self, released: bool, locked: bool, seen: float, device: torch.device | str = "cpu") -> None:
         self.released, self.seen = released, seen
@@ -121,7 +125,7 @@ class Car:
         self._begin = State(begin.q, qd)
 
     def start(self) -> Tensor:
-        """Return the friction to begin with, (1,)."""
+        """Return the initial friction, (1,)."""
         return torch.full((1,), START, dtype=torch.float64, device=self.sim.device)
 
     def rollout(self, friction: Tensor) -> Trajectory:
@@ -135,7 +139,7 @@ class Car:
         """Return the squared distance [m²] from where the car was seen."""
         return (self.rollout(friction).q[-1, :, 0] - self.seen).square()
 
-    def fight(self, options: Options, console: Console) -> Duel:
+    def compare(self, options: Options, console: Console) -> Comparison:
         """Search by gradients and at random, from the same start."""
         gradient = {"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.01, "lower": 0.0}
         gradient["target"] = 1e-18
@@ -147,7 +151,9 @@ class Car:
         def percent(loss: Tensor) -> Tensor:
             return 100 * loss.sqrt() / self.seen
 
-        return fight(self.loss, self.start(), console, gradient=gradient, search=search, miss=percent, unit="%")
+        return compare_methods(
+            self.loss, self.start(), console, gradient=gradient, search=search, miss=percent, unit="%"
+        )
 
 
 def build(released: bool, locked: bool) -> World:
@@ -167,7 +173,7 @@ def build(released: bool, locked: bool) -> World:
     return world
 
 
-def draw(car: Car, motion: Trajectory, duel: Duel, path: Path) -> Path:
+def draw(car: Car, motion: Trajectory, comparison: Comparison, path: Path) -> Path:
     """Draw where the car goes, at the start and as found, the friction tried, and the curves; return the file."""
     from matplotlib.figure import Figure
 
@@ -176,12 +182,12 @@ def draw(car: Car, motion: Trajectory, duel: Duel, path: Path) -> Path:
     with torch.no_grad():
         before = car.rollout(car.start())
     time = DT * torch.arange(STEPS + 1)
-    axes[0].plot(time, before.q[:, 0, 0].cpu(), color="lightgray", label=f"friction {START:g}, to begin with")
-    found = duel.gradient.best.item()
+    axes[0].plot(time, before.q[:, 0, 0].cpu(), color="lightgray", label=f"friction {START:g}, initial")
+    found = comparison.gradient.best.item()
     axes[0].plot(time, motion.q[:, 0, 0].cpu(), color="tab:blue", label=f"friction {found:.4f}, as found")
     axes[0].plot(time[-1], car.seen, "x", color="tab:red", markersize=12, label="seen")
     axes[0].set(title="where the car is", xlabel="time [s]", ylabel="x [m]")
     axes[0].legend(fontsize=8)
     axes[0].grid(alpha=0.3)
-    draw_curves(axes[1:], duel, NEAR)
+    draw_curves(axes[1:], comparison, NEAR)
     return write_figure(figure, path)

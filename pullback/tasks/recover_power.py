@@ -17,8 +17,8 @@ from rich.console import Console
 
 import pullback.thermal as th
 from pullback.core.errors import PullbackError
-from pullback.tasks._device import find_device
-from pullback.tasks._printing import chosen_nodes, print_numbers, settings_of
+from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.printing import chosen_nodes, print_numbers
 from pullback.thermal import report
 
 Tensor = torch.Tensor
@@ -26,11 +26,11 @@ Tensor = torch.Tensor
 FULL_POWER = 250.0
 """[W], all of it absorbed."""
 PATTERN = (0.2, 1.0)
-"""Bounds of the hidden power, as shares of the full one."""
+"""Bounds of the hidden power, as fractions of the full one."""
 SPEED = 5e-3
 """Speed of the beam [m/s]."""
 COOLING = 10.0
-"""For how long [s] the part is watched after the last track."""
+"""Simulated time [s] after the last track."""
 MATERIAL = th.constant_material(conductivity=10.0, heat_capacity=500.0, density=30_000.0, name="published constants")
 BEAM = sqrt(2 / 3)
 """A Gaussian of exp(−3 r²) is one of exp(−2 r²) of this radius."""
@@ -41,7 +41,7 @@ DT = {"small": 0.2, "full": 0.02}
 MOMENTS = 60
 """About how many moments are written as VTK."""
 REDUCTION = 90.0
-"""How many times smaller the loss is to be in the end: 94 in the published run, after 200 iterations."""
+"""Target reduction of the loss: the published run has 94 after 200 iterations."""
 
 
 @dataclass
@@ -55,11 +55,11 @@ class Options:
     toolpath: Path | None = None
     """The toolpath for it: a table of t, x, y, z, on, in mm."""
     iterations: int = 200
-    """Steps of the optimiser (Adam)."""
+    """Iterations of the optimiser (Adam)."""
     learning_rate: float = 0.01
     """Learning rate of the optimiser."""
     observe: int | None = None
-    """Steps between two looks at the temperatures; none: one second, 50 steps in the full case."""
+    """Steps between two observations of the temperatures; none: one second, 50 steps in the full case."""
     waves: int = 5
     """Waves of the hidden pattern over the print; it holds nothing faster."""
     precision: Literal["float32", "float64"] = "float32"
@@ -67,7 +67,7 @@ class Options:
     seed: int = 0
     """Seed of the hidden pattern and of the network."""
     fresh: bool = False
-    """Start over; otherwise a run that was interrupted in the same folder goes on."""
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
     out: Path = Path("out/recover-power")
     """Folder for the report, the pictures, the temperatures (VTK) and the checkpoint."""
     device: str = "cpu"
@@ -76,7 +76,7 @@ class Options:
 
 @dataclass
 class Recovered:
-    """What was found: powers [W] (steps,), hidden, at the start and in the end, and how the loss fell."""
+    """The result: powers [W] (steps,), hidden, initial and recovered, and the search."""
 
     process: th.Process
     hidden: Tensor
@@ -162,12 +162,12 @@ def build(options: Options) -> th.Process:
 
 
 def observation_step(options: Options, process: th.Process) -> int:
-    """Return after how many steps the temperatures are looked at."""
+    """Return the number of steps between two observations."""
     return options.observe or max(1, round(1.0 / process.dt))
 
 
 def pattern(steps: int, waves: int, seed: int) -> Tensor:
-    """Return a random power [W] (steps,) that fills its bounds and holds no more than so many waves over the steps."""
+    """Return a random power [W] (steps,) between its bounds, of waves up to this number over the print."""
     if waves < 1:
         raise PullbackError(f"waves is {waves}; give at least 1")
     generator = torch.Generator().manual_seed(seed)
@@ -194,12 +194,12 @@ def write(found: Recovered, options: Options, step: int, console: Console) -> No
     numbers = {
         "nodes, elements, steps": f"{len(process.mesh.nodes):,}, {len(process.mesh.elements):,}, {process.steps:,}",
         "iterations": len(result.losses),
-        "loss at the start [K²]": result.losses[0],
-        "loss in the end [K²]": result.best_loss,
+        "initial loss [K²]": result.losses[0],
+        "final loss [K²]": result.best_loss,
         "times smaller": result.reduction,
-        "error of the temperatures in the end [K]": sqrt(result.best_loss),
-        "error of the power in the end [W]": found.power_error,
-        "seconds an iteration": result.seconds / len(result.losses),
+        "final error of the temperatures [K]": sqrt(result.best_loss),
+        "final error of the power [W]": found.power_error,
+        "seconds per iteration": result.seconds / len(result.losses),
     }
     print_numbers("the hidden power", numbers, console)
     times, on = process.times, process.on

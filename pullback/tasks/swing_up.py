@@ -1,8 +1,8 @@
 """Swing up a pendulum of n links or a pole on a cart by iLQR, and audit where the energy came from.
 
 The pendulum is that of Qiao et al. (ICML 2021): level at the start, motors too weak to lift it, 100 steps of 1/60 s to
-bring its tip to the top. Steps as long as these add energy of their own; the audit says how much, and the same problem
-with eight substeps a step says how far one gets without that help. Random first controls are improved side by side.
+bring its tip to the top. Steps of this size add numerical energy; the audit says how much, and the same problem with
+eight substeps per step shows what is reached without it. Random first controls are optimised in parallel.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.control.costs.costs import ControlCost, StateCost
-from pullback.control.ilqr.ilqr import LEAST, ilqr
+from pullback.control.ilqr.ilqr import ilqr
 from pullback.control.ilqr.mpc import Drive, mpc
+from pullback.control.ilqr.options import LEAST
 from pullback.control.ilqr.problem import Problem
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
@@ -27,21 +28,22 @@ from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.tasks._curves import Curve, evolution_curve, has_cma, print_curves
-from pullback.tasks._device import find_device
-from pullback.tasks._swinging import POLE, Audit, System, audit, cart_pole, pendulum, times
-from pullback.tasks._swinging_picture import draw
+from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_motion, write_replay
+from pullback.tasks.common.swing_systems import POLE, Audit, System, audit, cart_pole, pendulum, times
+from pullback.tasks.common.swing_up_picture import draw
 
 Tensor = torch.Tensor
 
 KNOTS = 10
-"""Random first controls are held between so many moments."""
+"""Number of intervals over which random first controls are constant."""
 STRENGTH = 0.3
-"""How strong the strongest of them are, as a share of the motors' limit (a standard deviation)."""
+"""Standard deviation of the strongest of them, as a fraction of the motors' limit."""
 ROUND = 10
-"""Iterations between two looks at whether the best is good enough."""
+"""Iterations between two checks whether the best is good enough."""
 TOLERANCE = 1e-7
-"""A start has converged when a step promises to lower its cost by less than this."""
+"""Tolerance of iLQR: the expected decrease relative to 1 + cost."""
 PLANT_MASS = 1.1
 """How much heavier the pole of the plant is than that of the model."""
 PLAN, DRIVE = 60, 240
@@ -50,18 +52,18 @@ PLAN, DRIVE = 60, 240
 
 @dataclass
 class Options:
-    """What to swing up, and how hard to try."""
+    """What to swing up, and how long to search."""
 
     system: Literal["pendulum", "cart-pole"] = "pendulum"
     """A pendulum with a motor in each joint, or a pole on a cart."""
     links: int = 3
     """Links of the pendulum."""
     substeps: tuple[int, ...] = (1, 8)
-    """Solve it with so many substeps a step: 1 is the problem as published, 8 adds far less energy."""
+    """Numbers of substeps to solve it with: 1 is the problem as published, 8 adds far less energy."""
     starts: int = 16
-    """Random first controls that are improved side by side."""
+    """Random first controls, optimised in parallel."""
     iterations: int = 150
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     generations: int = 200
     """Generations of CMA-ES on the same problem, to compare with; 0: none."""
     mpc: bool = True
@@ -89,7 +91,7 @@ class Swing:
     share: float
     """Of the largest there can be."""
     cost: float
-    """What was minimised."""
+    """The minimised cost."""
     iterations: int
     seconds: float
     curve: list[tuple[float, float]]
@@ -145,13 +147,8 @@ def run(options: Options) -> SwingUp:
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be solved."""
-    least = {"links": 1, "starts": 1, "iterations": 1, "generations": 0}
-    numbers = [(name, getattr(options, name), bound) for name, bound in least.items()]
-    numbers += [("substeps", substeps, 1) for substeps in options.substeps]
-    for name, given, bound in numbers:
-        if given < bound:
-            raise PullbackError(f"{name} is {given}; give at least {bound}")
+    """Raise for invalid options."""
+    check_at_least(options, links=1, starts=1, iterations=1, generations=0, substeps=1)
     if not options.substeps:
         raise PullbackError("no substeps are given; say for instance --substeps 1 8")
 
@@ -160,9 +157,9 @@ def check(options: Options) -> None:
 
 
 def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> Swing:
-    """Improve random first controls side by side, until several come close to the largest return; return the best.
+    """Optimise random first controls in parallel, until several come close to the largest return; return the best.
 
-    Of those that come close it is the one whose steps have added or taken the least energy on the way.
+    Of those that come close it is the one with the least numerical energy.
     """
     first = controls = first_controls(system, sim, starts, seed)
     problem = pose(system, sim, starts)
@@ -185,7 +182,7 @@ def solve(system: System, sim: Sim, starts: int, iterations: int, seed: int) -> 
             if enough or done >= iterations or bool(result.converged.all()) or stop:
                 break
     seconds = time.perf_counter() - begun
-    # those that are close; motions that steps have blown up most are not looked at
+    # of those that are close, the one with the least numerical energy
     close = (result.cost <= max(system.close, result.cost.min().item())).nonzero()[:, 0]
     added = [largest(audit(sim, _world(result.states, k), controls[:, k : k + 1])) for k in close.tolist()]
     best = int(close[int(np.argmin(added))])
@@ -223,7 +220,7 @@ def first_controls(system: System, sim: Sim, starts: int, seed: int) -> Tensor:
     every = -(-system.steps // KNOTS)
     controls = knots.repeat_interleave(every, 0)[: system.steps].to(sim.device)
     state = sim.initial_state(starts)
-    # steps as long as these let strong motions blow up
+    # with steps of this size strong motions diverge
     for _ in range(30):
         end = sim.rollout(state, controls)[-1]
         wild = ~((end.q.abs() < 1e3).all(-1) & (end.qd.abs() < 1e3).all(-1))
@@ -237,7 +234,7 @@ def first_controls(system: System, sim: Sim, starts: int, seed: int) -> Tensor:
 
 
 def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int, console: Console) -> Found:
-    """Let CMA-ES look for controls (T, nu) from where the best of the gradient's starts began."""
+    """Optimise controls (T, nu) by CMA-ES, from the start of iLQR's best."""
     problem = pose(system, sim, 1)
 
     def objective(candidates: Tensor) -> Tensor:
@@ -252,7 +249,7 @@ def evolve(system: System, sim: Sim, first: Tensor, generations: int, seed: int,
     )  # fmt: skip
 
 
-# -- planning while it moves ---------------------------------------------------------------------------------------
+# -- model-predictive control ---------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -272,7 +269,7 @@ def drive(device: torch.device | str, steps: int = DRIVE) -> Drive:
 
 
 def report(found: SwingUp, console: Console) -> None:
-    """Print returns beside where the energy came from; in brackets the most that steps had added by any moment."""
+    """Print returns and the energy audit; in brackets the largest numerical energy at any time."""
     table = Table(title=f"{found.system.title}: largest return {found.system.maximum:g}", title_justify="left")
     headers = ("substeps", "return", "share", "iters", "time", "gained J", "work J", "numerical J")
     for header in headers:
@@ -294,7 +291,7 @@ def report(found: SwingUp, console: Console) -> None:
 
 
 def report_drive(drive: Drive, console: Console) -> None:
-    """Print how planning on the way went."""
+    """Print the result of model-predictive control."""
     x, angle = drive.q[-1, 0].tolist()
     console.print(
         f"model-predictive control of a pole {100 * (PLANT_MASS - 1):.0f} % heavier than the model's: {drive}; it ends "
@@ -306,18 +303,13 @@ def save(found: SwingUp, options: Options, console: Console) -> None:
     """Write the motion, the picture and the replay of the first swing."""
     name = "swing_up" if options.system == "pendulum" else "swing_up_cart_pole"
     swing, out = found.swings[0], options.out
-    out.mkdir(parents=True, exist_ok=True)
-    q, qd, u = (x[:, 0].cpu().numpy() for x in (swing.states.q, swing.states.qd, swing.controls))
-    np.savez(out / f"{name}.npz", q=q, qd=qd, u=u, dt=found.system.dt)
-    found.files = [out / f"{name}.npz", draw(found, out / f"{name}.png")]
-    try:
-        from pullback.viewer import save_replay
-
-        sim = found.system.compile(swing.substeps, swing.controls.device)
-        title = f"{found.system.title}, {100 * swing.share:.2f} % of the largest return"
-        way = found.system.tip_position(swing.states.q[:, 0]).cpu()
-        page = save_replay(sim, swing.states, out / f"{name}.html", forces=False, title=title, paths=[way])
-        found.files.append(page)
-    except PullbackError as error:
-        console.print(f"no replay: {error}")
-    console.print("saved: " + ", ".join(map(str, found.files)))
+    sim = found.system.compile(swing.substeps, swing.controls.device)
+    saved = write_motion(out / f"{name}.npz", sim, swing.states, swing.controls[:, 0])
+    picture = draw(found, out / f"{name}.png")
+    replay = write_replay(
+        sim, swing.states, out / f"{name}.html", console, forces=False,
+        title=f"{found.system.title}, {100 * swing.share:.2f} % of the largest return",
+        paths=[found.system.tip_position(swing.states.q[:, 0]).cpu()],
+    )  # fmt: skip
+    found.files = [path for path in (saved, picture, replay) if path is not None]
+    print_files(console, trajectory=saved, picture=picture, replay=replay)

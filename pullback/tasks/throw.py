@@ -1,9 +1,9 @@
-"""Throw a ball with a 9-DoF Panda so that it ends at a target, by gradients, against CMA-ES.
+"""Throw a ball with a 9-DoF Panda so that it ends at a target: gradients compared with CMA-ES.
 
 The arm holds the ball in its two fingers, which open half a second in; at the end the ball must be at the target.
-What is searched for is seven torques in every step, 3,150 numbers, that come on top of what holds the arm: gravity
-compensation at the start pose and the joint impedance that such arms are run with. Torques are bounded. The loss is the
-squared distance at the end, the gradient method an L-BFGS, of which every trial counts as an iteration.
+The variables are seven torques in every step, 3,150 in all, added to gravity compensation at the start pose and to
+joint impedance control, as such arms are run. Torques are bounded. The loss is the squared distance at the end, the
+gradient method L-BFGS, of which every trial counts as an iteration.
 
 `--variant released` takes the numbers of the experiment in the code of Qiao et al. (ICML 2021): 1,000 steps of 10 ms,
 gravity of 1/980 m/s² (near weightlessness, almost certainly a slip), every link's rotational inertia 0.1 kg·m² and the
@@ -33,20 +33,10 @@ from pullback.rigid.world.actuators import PositionServo, Torque
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.tasks import _duel
-from pullback.tasks._device import find_device
-from pullback.tasks._duel import (
-    Duel,
-    Released,
-    check,
-    cross,
-    draw_curves,
-    fight_for,
-    replay,
-    report,
-    save,
-    write_figure,
-)
+from pullback.tasks.common import comparison as shared
+from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import cross, print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor
 
@@ -58,11 +48,11 @@ SPEEDS = (2.175,) * 4 + (2.61,) * 3
 STIFFNESS, DAMPING = (100.0,) * 4 + (30.0,) * 3, (30.0,) * 4 + (8.0,) * 3
 """Of the joint impedance [N·m/rad, N·m·s/rad]."""
 MOST_TORQUE = (40.0,) * 4 + (4.0,) * 3
-"""What the throw may add [N·m], well within what the motors have."""
+"""Bounds of the torques [N·m], well within the motors' limits."""
 CLOSED, OPEN = 0.01, 0.04
-"""What the fingers are told [m]: closer than the ball lets them, and wide open."""
+"""Targets of the fingers [m]: closer than the ball allows, and wide open."""
 NEAR = 0.01
-"""A throw that ends closer to the target [m] has hit it."""
+"""A throw that ends closer to the target [m] counts as a hit."""
 RELEASED_SEARCH = Released(noise=0.03, learning_rate=1e-3)
 
 
@@ -90,7 +80,7 @@ RELEASED = Setting(1e-2, 1000, 1000, 1 / 980, (0.0,) * 7 + (0.02, 0.02), 0.10177
 
 
 @dataclass
-class Options(_duel.Options):
+class Options(shared.Options):
     """How to throw."""
 
     iterations: int = 20
@@ -101,50 +91,55 @@ class Options(_duel.Options):
 
 @dataclass
 class Throw:
-    """What was found: torques (T, 7) as searched for, the motion, how far from the target it ends [m], both runs."""
+    """The result: torques (T, 7) in the units of the search, the motion, its miss [m], both searches."""
 
     torques: Tensor
     motion: Trajectory
     miss: float
-    duel: Duel
+    comparison: Comparison
     fastest: float
-    """The largest share of its speed limit that a joint of the arm reaches."""
+    """The largest fraction of its speed limit that a joint of the arm reaches."""
     picture: Path
     replay: Path | None
 
 
 def run(options: Options) -> Throw:
     """Throw by gradients and by CMA-ES, print both, and save the motion, a picture and a replay."""
-    check(options)
+    check_at_least(options, iterations=1, cma_iterations=0)
     console = Console()
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         thrower = Thrower(options.variant, device)
         thrower.loss(thrower.rest().requires_grad_()).sum().backward()
-    duel = fight_for(thrower.loss, thrower.rest(), options, console, RELEASED_SEARCH)
-    torques = duel.gradient.best
+    comparison = compare_torque_searches(thrower.loss, thrower.rest(), options, console, RELEASED_SEARCH)
+    torques = comparison.gradient.best
     with torch.no_grad():
         controls = thrower.controls(torques[None])
         motion = thrower.sim.rollout(thrower.state, controls, check=True)
     miss = (thrower.ball(motion)[-1, 0] - thrower.target).norm().item()
     fastest = (motion.qd[:, 0, :7].abs().amax(0).cpu() / torch.tensor(SPEEDS)).max().item()
     report(
-        duel, console, f"how far from the target the ball ends ({options.variant}, {torques.numel():,} numbers)", NEAR
+        comparison,
+        console,
+        f"distance of the ball from the target at the end ({options.variant}, {torques.numel():,} numbers)",
+        NEAR,
     )
     console.print(
         f"the ball ends {1e3 * miss:.3g} mm from the target; joints reach {fastest:.0%} of their speed limits"
     )
     name = "throw" if options.variant == "default" else "throw_released"
-    npz = save(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], duel)
-    picture = draw(thrower, motion, duel, options.out / f"{name}.png")
-    lines = ("ball", cross(thrower.setting.target))
-    shown = replay(thrower.sim, motion, controls, options.out / f"{name}.html", console, "throw a ball", lines)
-    console.print(f"trajectory: {npz}\npicture: {picture}" + (f"\nreplay: {shown}" if shown else ""))
-    return Throw(torques, motion, miss, duel, fastest, picture, shown)
+    npz = write_motion(options.out / f"{name}.npz", thrower.sim, motion, controls[:, 0], **comparison.arrays)
+    picture = draw(thrower, motion, comparison, options.out / f"{name}.png")
+    shown = write_replay(
+        thrower.sim, motion, options.out / f"{name}.html", console, controls=controls, title="throw a ball",
+        paths=("ball", cross(thrower.setting.target)), fps=60.0,
+    )  # fmt: skip
+    print_files(console, trajectory=npz, picture=picture, replay=shown)
+    return Throw(torques, motion, miss, comparison, fastest, picture, shown)
 
 
 class Thrower:
-    """The arm, the ball and what a throw is worth."""
+    """The arm, the ball, and the loss of a throw."""
 
     def __init__(self, variant: str, device: torch.device | str = "cpu") -> None:
         self.released = variant == "released"
@@ -157,7 +152,7 @@ class Thrower:
         self._base, self._scale = self._held(robot)
 
     def _held(self, robot: RobotModel) -> tuple[Tensor, Tensor]:
-        """Return the controls (T, 9) that hold the ball and then let go, and what a torque adds to them."""
+        """Return the controls (T, 9) that hold the ball and then release it, and the change of a control per torque."""
         setting, like = self.setting, self.target
         base = torch.zeros(setting.steps, 9).to(like)
         if self.released:
@@ -173,11 +168,11 @@ class Thrower:
         return base, torch.tensor(MOST_TORQUE).to(like) / stiffness
 
     def rest(self) -> Tensor:
-        """Return no throw at all: torques (1, T, 7) of zero."""
+        """Return zero torques (1, T, 7): no throw."""
         return torch.zeros(1, self.setting.steps, 7).to(self.target)
 
     def controls(self, torques: Tensor) -> Tensor:
-        """Return the controls (T, B, 9) of torques (B, T, 7), as shares of the bounds or, released, in N·m."""
+        """Return the controls (T, B, 9) of torques (B, T, 7), as fractions of the bounds or, released, in N·m."""
         added = torch.nn.functional.pad(torques * self._scale, (0, 2))
         return (self._base + added).transpose(0, 1)
 
@@ -246,7 +241,7 @@ def build(robot: RobotModel, setting: Setting, released: bool) -> World:
     return world
 
 
-def draw(thrower: Thrower, motion: Trajectory, duel: Duel, path: Path) -> Path:
+def draw(thrower: Thrower, motion: Trajectory, comparison: Comparison, path: Path) -> Path:
     """Draw the throw from the side and from above, and the curves of both methods; return the file."""
     from matplotlib.figure import Figure
 
@@ -269,5 +264,5 @@ def draw(thrower: Thrower, motion: Trajectory, duel: Duel, path: Path) -> Path:
         axis.set(title=title, xlabel="x [m]", ylabel="z [m]" if b == 2 else "y [m]", aspect="equal")
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
-    draw_curves((axes["iteration"], axes["time"]), duel, NEAR)
+    draw_curves((axes["iteration"], axes["time"]), comparison, NEAR)
     return write_figure(figure, path)

@@ -92,7 +92,7 @@ def test_mistakes_get_one_line_of_help_and_status_2(capsys, arguments, text):
 def test_run_lists_the_tasks(capsys):
     status, out, _ = run(capsys, "run")
     assert status == 0
-    assert "identify-masses Find the masses" in out
+    assert "identify-masses Identify the masses" in out
 
 
 def test_run_passes_options_on(capsys, tmp_path):

@@ -22,5 +22,5 @@ def test_motors_bound_torques():
     found = ilqr(problem, iterations=20)
     assert found.controls.min() >= -1.5
     assert found.controls.max() <= 1.0
-    with pytest.raises(PullbackError, match=r"control 0 \(.*\) lie beyond what its motor gives, 1.5"):
+    with pytest.raises(PullbackError, match=r"control 0 \(.*\) lie beyond its motor's limit, 1.5"):
         Problem(sim, sim.initial_state(), 20, *costs, lower=2.0)

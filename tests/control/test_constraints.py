@@ -100,7 +100,7 @@ def test_constraints_that_cannot_be_met_say_so():
     both = [Constraint(not_there, at="terminal"), Constraint(lambda q, qd, u: q, at="terminal")]
     found = ilqr(sleds_problem(both), iterations=60)
     assert not found.converged.any()
-    assert "constraints missed by" in found.reason[0]
+    assert "constraints violated by" in found.reason[0]
 
 
 def test_bad_constraints():

@@ -17,4 +17,4 @@ def test_identification():
     assert found["found"]["friction of ball"].item() == pytest.approx(0.2, rel=1e-3)
     assert found["found"]["size of ball"].item() == pytest.approx(0.1, rel=1e-3)
     assert found["motor"]["gain of motor"].item() == pytest.approx(1.0, rel=1e-3)
-    assert "only their sum" in str(found["told"][-1].message)
+    assert "only their sum" in str(found["caught"][-1].message)

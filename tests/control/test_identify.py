@@ -1,4 +1,4 @@
-"""Identification finds what data tells, states how well, and says in words what data cannot tell."""
+"""Identification recovers parameters, states their accuracy, and names what the data does not determine."""
 
 import signal
 import warnings
@@ -8,10 +8,10 @@ import torch
 
 import pullback as pb
 from pullback.control import AmbiguityWarning, Recording, Unknown
+from pullback.control.identify import fit, windows
 from pullback.control.identify.identify import identify
-from pullback.control.identify.identify import windows as windows_module
+from pullback.control.identify.unknowns import Unknowns
 from pullback.control.identify.windows import _by_differences, _by_reverse_mode, cut, linearized, residuals
-from pullback.control.search.unknowns import Unknowns
 
 DT = 5e-3
 DOUBLE = torch.float64
@@ -154,7 +154,7 @@ def test_without_velocities_positions_are_enough(swinging):
 def test_data_of_a_coarser_step_and_a_physical_inertia(swinging):
     sim, recording = swinging
     coarse = Recording(recording.q[::2], recording.qd[::2], recording.controls, 2 * DT)
-    with pytest.warns(AmbiguityWarning, match=r"inertial of arm/link0: the data cannot tell some of its numbers"):
+    with pytest.warns(AmbiguityWarning, match=r"inertial of arm/link0: the data does not determine some"):
         found = identify(sim, coarse, [Unknown("arm/link0", "inertial")], window=25, iterations=3)
     assert found.entries[:2] == ["mass of arm/link0", "com x of arm/link0"]
     assert found.covariance.shape == (10, 10)
@@ -166,7 +166,7 @@ def test_it_says_that_only_the_sum_of_two_masses_shows(swinging):
     sim, recording = swinging
     # both sit at the end of the pendulum
     unknowns = [Unknown("arm/link0", "mass", start=0.7), Unknown("arm/link-1", "mass", start=0.2)]
-    with pytest.warns(AmbiguityWarning, match=r"link0 and mass of arm/link-1: the data cannot tell .* only their sum"):
+    with pytest.warns(AmbiguityWarning, match=r"mass of arm/link-1: the data does not determine .* only their sum"):
         found = identify(sim, recording, unknowns)
     assert found.numbers.sum().item() == pytest.approx(1.01, rel=1e-5)
     assert (found.standard_error > 1e3).all()
@@ -176,7 +176,7 @@ def test_it_says_that_only_the_sum_of_two_masses_shows(swinging):
 def test_it_says_what_changes_nothing(sliding):
     sim, recording = sliding
     unknowns = [Unknown("block", "friction", start=0.3), Unknown("block", "mass", start=2.0, solid=True)]
-    with pytest.warns(AmbiguityWarning, match=r"^mass of block: the data cannot tell it, it changes nothing"):
+    with pytest.warns(AmbiguityWarning, match=r"^mass of block: the data does not determine it: it changes nothing"):
         found = identify(sim, recording, unknowns, window=10, fit_starts=False)
     # the mass that stays wrong changes how far the contact solver gets, and friction by a trifle
     assert found["friction of block"].item() == pytest.approx(0.4, rel=5e-3)
@@ -185,7 +185,7 @@ def test_it_says_what_changes_nothing(sliding):
 def test_bounds_hold_by_construction(swinging):
     sim, recording = swinging
     unknown = Unknown("arm/link0", "mass", start=1.5, lower=1.2, upper=2.0)
-    with pytest.warns(AmbiguityWarning, match="hardly tells it"):
+    with pytest.warns(AmbiguityWarning, match="hardly determines it"):
         found = identify(sim, recording, [unknown], iterations=8)
     assert 1.2 <= found["mass of arm/link0"].item() < 1.25
 
@@ -216,7 +216,7 @@ def test_a_robot_away_from_the_origin_with_an_integrator_that_linearize_is_not_f
 def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
     sim, recording = swinging
     calls = []
-    true_linearized = windows_module.linearized
+    true_linearized = windows.linearized
 
     def impatient(*arguments):
         calls.append(1)
@@ -224,8 +224,7 @@ def test_stopped_by_the_user_it_keeps_the_best(swinging, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return true_linearized(*arguments)
 
-    # the function of the same name hides the module
-    monkeypatch.setattr(__import__("sys").modules["pullback.control.identify.identify"], "linearized", impatient)
+    monkeypatch.setattr(fit, "linearized", impatient)
     found = identify(sim, recording, [Unknown("arm/link0", "mass", start=2.0)])
     assert found.interrupted
     assert "stopped by the user" in found.reason
@@ -282,6 +281,7 @@ def test_bad_unknowns_are_named(swinging, unknown, text):
         ({"window": 0}, r"window is 0; give a whole number of samples"),
         ({"window": 500}, r"window is 500 samples, and a recording has 100"),
         ({"stride": 0}, r"stride is 0"),
+        ({"windows": 5}, r"no option of identify named 'windows'; did you mean 'window'"),
         ({"method": "newton"}, r"method is 'newton'; choose from: lm, gauss-newton, adam"),
         ({"iterations": -1}, r"iterations is -1"),
         ({"noise": (0.0, 1.0)}, r"noise is \[0.0, 1.0\]; give positive numbers"),

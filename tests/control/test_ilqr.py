@@ -365,6 +365,7 @@ def test_bad_problems(change, words):
         ({"regularization": 0.0}, "regularization is 0.0"),
         ({"hessian": "half"}, "hessian is 'half'"),
         ({"tolerance": float("nan")}, "tolerance is nan"),
+        ({"tolerence": 1e-3}, "no option of ilqr named 'tolerence'; did you mean 'tolerance'"),
     ],
 )
 def test_bad_searches(given, words):
@@ -376,7 +377,7 @@ def test_a_world_that_nothing_drives():
     world = pb.World()
     world.add_sphere("ball", radius=0.1, mass=1.0)
     sim = world.compile(dt=0.01, dtype=REAL, without=["contacts"])
-    with pytest.raises(PullbackError, match="nothing in this world is driven"):
+    with pytest.raises(PullbackError, match="nothing in this world is actuated"):
         Problem(sim, sim.initial_state(), 5, StateCost())
 
 
@@ -422,11 +423,11 @@ def test_a_start_that_goes_wild_does_not_stop_the_others():
     controls = torch.zeros(40, 3, 2, dtype=REAL)
     controls[:, 1] = 1e200
     found = ilqr(problem, controls)
-    assert found.reason == ["converged", "the first motion does not stay finite, or its cost does not", "converged"]
+    assert found.reason == ["converged", "the first motion or its cost is not finite", "converged"]
     assert found.cost.isfinite().tolist() == [True, False, True]
     expected = ilqr(problem).cost
     assert (found.cost - expected)[[0, 2]].abs().max() < 1e-6 * expected.max()
-    with pytest.raises(PullbackError, match="does not stay finite"):
+    with pytest.raises(PullbackError, match="the first motion or its cost is not finite"):
         ilqr(problem, controls[:, 1:2])
 
 

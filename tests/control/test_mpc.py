@@ -1,11 +1,14 @@
 """Replanning on a plant that is not the model."""
 
+import signal
+
 import pytest
 import torch
 
 import pullback as pb
 from pullback.control import ControlCost, Problem, StateCost
-from pullback.control.ilqr.ilqr import ilqr, mpc
+from pullback.control.ilqr.ilqr import ilqr
+from pullback.control.ilqr.mpc import mpc
 from pullback.core.errors import PullbackError
 from tests.control.scenes import pendulum, sleds
 
@@ -61,6 +64,21 @@ def test_on_its_own_model_the_plan_comes_true():
     drive = mpc(problem, problem.sim, 5, replan_every=5, first_iterations=60)
     plan = ilqr(problem, iterations=60)
     assert (drive.q[:, 0] - plan.states.q[:6, 0]).abs().max() < 1e-8
+
+
+def test_ctrl_c_while_planning_ends_the_drive():
+    calls = []
+
+    def impatient(iteration, costs):
+        calls.append(1)
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    problem = reaching()
+    drive = mpc(problem, problem.sim, 40, first_iterations=2, callback=impatient)
+    assert drive.interrupted
+    assert len(drive.planning) == 3
+    assert len(drive.controls) == 3
 
 
 def test_moving_target():

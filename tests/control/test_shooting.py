@@ -1,5 +1,7 @@
 """Shooting: every method finds a minimum, keeps to bounds, can be resumed, and never passes on what is not finite."""
 
+import os
+import pickle
 import signal
 import warnings
 
@@ -8,7 +10,7 @@ import torch
 
 import pullback as pb
 from pullback.control import minimize, random_starts, train
-from pullback.control.ilqr.box import Box
+from pullback.control.search.box import Box
 from pullback.core.errors import GradientError, PullbackError
 
 F64 = torch.float64
@@ -122,6 +124,61 @@ def test_resumed_it_ends_where_it_would_have_without_the_break(tmp_path, method)
     assert torch.equal(again.losses, whole.losses)
 
 
+@pytest.mark.parametrize("method", ["cma", "random"])
+def test_after_an_error_in_an_iteration_it_resumes_from_the_last_finished_one(tmp_path, method):
+    calls = []
+
+    def failing(x):
+        calls.append(1)
+        if len(calls) == 5:
+            raise RuntimeError("lost")
+        return bowl(x)
+
+    file, options = tmp_path / "search.pt", {"method": method, "iterations": 9, "progress": False}
+    with pytest.raises(RuntimeError, match="lost"):
+        minimize(failing, start(), checkpoint=file, **options)
+    rest = minimize(bowl, start(), resume=file, **options)
+    assert torch.equal(rest.losses, minimize(bowl, start(), **options).losses)
+
+
+class Trap:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_of_cma_runs_no_code_and_says_what_is_wrong_with_it(tmp_path):
+    file, options = tmp_path / "search.pt", {"method": "cma", "iterations": 4, "progress": False, "spread": 0.2}
+    minimize(bowl, start(), checkpoint=file, **options)
+    good = torch.load(file, weights_only=True)
+
+    def refused(match, rows=None, **changes):
+        with pytest.raises(PullbackError, match=rf"search\.pt {match}.*; .*start over without resume"):
+            minimize(bowl, start() if rows is None else rows, resume=file, **{**options, "iterations": 6, **changes})
+
+    # a pickle in the place of the state, as bytes in a tensor (as the first format had it) and as itself
+    packed = torch.frombuffer(bytearray(pickle.dumps(Trap(tmp_path / "ran"))), dtype=torch.uint8)
+    torch.save({"fingerprint": {}, "record": good["state"]["record"], "method": {"strategy": packed}}, file)
+    refused(r"is not a checkpoint that this version of Pullback reads")
+    crafted = {**good, "state": {**good["state"], "method": {"strategy": packed}}}
+    torch.save(crafted, file)
+    refused(r"cannot be resumed from: 'losses'")
+    torch.save({**good, "state": {**good["state"], "method": Trap(tmp_path / "ran")}}, file)
+    refused(r"cannot be read as a checkpoint")
+    assert not (tmp_path / "ran").exists()
+
+    method = good["state"]["method"]
+    torch.save({**good, "state": {**good["state"], "method": {**method, "losses": torch.zeros(2, 3)}}}, file)
+    refused(r"cannot be resumed from: it has losses of shape \(2, 3\); expected \(n, 7\)")
+    torch.save(good, file)
+    refused(r"cannot be resumed from: its losses do not lead to its state", rows=start(seed=1))
+    refused(r"was written with spread = 0\.2, now it is 0\.3", spread=0.3)
+
+
 def test_ctrl_c_saves_and_the_search_goes_on_from_there(tmp_path):
     calls = []
 
@@ -137,12 +194,12 @@ def test_ctrl_c_saves_and_the_search_goes_on_from_there(tmp_path):
     assert len(found.losses) == 4
     rest = minimize(bowl, start(), iterations=10, resume=file, progress=False)
     assert torch.equal(rest.losses, minimize(bowl, start(), iterations=10, progress=False).losses)
-    with pytest.raises(PullbackError, match=r"another search: method 'adam', now 'sgd'"):
+    with pytest.raises(PullbackError, match=r"search\.pt was written with method = 'adam', now it is 'sgd'"):
         minimize(bowl, start(), method="sgd", iterations=10, resume=file, progress=False)
-    with pytest.raises(PullbackError, match=r"another search: start \[4, 3\], now \[2, 3\]"):
+    with pytest.raises(PullbackError, match=r"was written with start = \[4, 3\], now it is \[2, 3\]"):
         minimize(bowl, start(2), iterations=10, resume=file, progress=False)
     (tmp_path / "other.pt").write_text("no checkpoint")
-    with pytest.raises(PullbackError, match=r"other\.pt is no checkpoint"):
+    with pytest.raises(PullbackError, match=r"other\.pt cannot be read as a checkpoint \(.*start over without resume"):
         minimize(bowl, start(), iterations=10, resume=tmp_path / "other.pt", progress=False)
 
 
@@ -213,6 +270,7 @@ def test_bad_input_is_named_before_anything_runs():
         (r"patience is 0", {"patience": 0}),
         (r"learning_rate is -1", {"learning_rate": -1}),
         (r"no method named 'adan'; did you mean 'adam'", {"method": "adan"}),
+        (r"no option of minimize named 'learning_rates'; did you mean 'learning_rate'", {"learning_rates": 0.1}),
         (r"spread is 0", {"method": "cma", "spread": 0.0}),
         (r"population is 1", {"method": "random", "population": 1}),
         (r"no checkpoint to resume from at gone\.pt", {"resume": "gone.pt"}),

@@ -10,7 +10,7 @@ PAGE = Path("control_shooting.md")
 def test_shooting():
     found = run_blocks(str(PAGE))
     assert found["found"].loss < 1e-6
-    assert found["rival"].loss > found["found"].loss
+    assert found["other"].loss > found["found"].loss
     assert found["trained"].loss < 0.5 * found["trained"].losses[0].item()
     assert found["by_step"].shape == (200, 1)
     assert found["modes"].shape == (1, 20)

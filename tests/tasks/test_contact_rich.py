@@ -8,7 +8,7 @@ import torch
 import pullback as pb
 from pullback.control.ilqr.iterate import SPREAD
 from pullback.tasks import open_door, pivot_box, push_to_pose
-from pullback.tasks._contact_rich import optimize
+from pullback.tasks.common.contact_rich import optimize
 
 
 def test_a_box_is_pushed_to_its_pose_and_files_are_written(tmp_path, capsys):

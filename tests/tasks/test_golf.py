@@ -12,11 +12,11 @@ def test_fifty_iterations_hole_the_ball(tmp_path, capsys):
     game = run(Options(cma_iterations=2, out=tmp_path))
     assert game.holed
     assert game.miss < 1e-6
-    reached = game.duel.reached(game.duel.gradient, NEAR)
+    reached = game.comparison.reached(game.comparison.gradient, NEAR)
     assert reached is not None
     assert reached <= 25
-    assert game.duel.search is not None
-    assert game.duel.search.loss > 1e4 * game.duel.gradient.loss
+    assert game.comparison.search is not None
+    assert game.comparison.search.loss > 1e4 * game.comparison.gradient.loss
     assert game.torques.abs().max() < 1.0
     assert "and is in" in capsys.readouterr().out
     saved = np.load(tmp_path / "golf.npz")
@@ -55,7 +55,7 @@ def test_the_gradient_is_that_of_the_swing(variant):
 
 def test_the_released_variant_lowers_its_loss(tmp_path):
     game = run(Options(variant="released", iterations=8, cma_iterations=0, out=tmp_path))
-    assert game.duel.gradient.losses[-1] < 0.8 * game.duel.gradient.losses[0]
+    assert game.comparison.gradient.losses[-1] < 0.8 * game.comparison.gradient.losses[0]
     assert not game.holed
 
 

@@ -43,7 +43,7 @@ def test_layers_come_nearer_to_the_time_asked_for(tmp_path, capsys):
         assert (tmp_path / name).is_file()
         assert name in text
     assert "3 s from 823 to 993 K, layers 3 on" in text
-    assert "loss at the start [s²]" in capsys.readouterr().out
+    assert "initial loss [s²]" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("tiny")

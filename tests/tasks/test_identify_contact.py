@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.tasks._mujoco_scenes import make_scene, with_noise
+from pullback.tasks.common.mujoco_scenes import make_scene, with_noise
 from pullback.tasks.identify_contact import Options, run
 
 pytest.importorskip("mujoco")

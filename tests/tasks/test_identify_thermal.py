@@ -1,4 +1,4 @@
-"""The task identify-thermal: numbers are found, and what the data cannot tell apart is said."""
+"""The task identify-thermal: parameters are found, and what the data does not determine is named."""
 
 import pytest
 import torch
@@ -42,16 +42,19 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path):
     parts = run(Options(iterations=3, out=tmp_path / "parts", **SMALL))
     assert torch.equal(parts.found, whole.found)
     assert parts.losses == whole.losses
-    with pytest.raises(pb.PullbackError, match="was written with other options; give another --out, or --fresh"):
+    # a search that has used up its iterations is only reported again
+    assert run(Options(iterations=3, out=tmp_path / "parts", **SMALL)).losses == whole.losses
+    with pytest.raises(pb.PullbackError, match=r"noise = 5\.0, now it is 1\.0; give another --out, or --fresh"):
         run(Options(iterations=3, noise=1.0, out=tmp_path / "parts", **SMALL))
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"known": ("absorptvity",)}, "no number named 'absorptvity'; did you mean 'absorptivity'"),
+        ({"known": ("absorptvity",)}, "no parameter named 'absorptvity'; did you mean 'absorptivity'"),
         ({"known": ("heat_capacity", "conductivity", "convection", "absorptivity")}, "there is nothing to find"),
         ({"wrong_by": 1.0}, "expected more than 1"),
+        ({"iterations": 0}, "iterations is 0; give 1 or more"),
         ({"noise": -1.0}, "noise is -1 K"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 import pullback as pb
 from pullback.tasks import leap
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
 from pullback.tasks.leap import DT, Options, build, loss_of, run, targets_of
 
 
@@ -50,7 +50,7 @@ def test_stopped_by_the_user_it_keeps_the_best_and_still_reports(tmp_path, monke
     found = run(Options(starts=2, duration=0.4, out=tmp_path))
     assert found.interrupted
     assert len(found.losses) == 4
-    assert "stopped after 4 epochs" in capsys.readouterr().out
+    assert "stopped after 4 iterations" in capsys.readouterr().out
     assert found.picture is not None
     assert found.picture.is_file()
 

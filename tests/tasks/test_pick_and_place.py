@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.tasks._knots import knots_at
+from pullback.tasks.common.knots import knots_at
 from pullback.tasks.pick_and_place import (
     DT,
     FINGERS,

@@ -56,11 +56,11 @@ def test_it_stands_up_gently(tmp_path, seed):
 def test_a_few_iterations_lower_the_loss_and_leave_files(tmp_path, capsys, motion, share):
     options = Options(motion=motion, duration=0.4, starts=2, iterations=5, cma_iterations=2, out=tmp_path / "new")
     found = run(options)
-    losses = found.duel.gradient.losses
+    losses = found.comparison.gradient.losses
     assert losses.shape == (5, 2)
     assert losses.min() < share * losses[0].min()
-    assert found.duel.search is not None
-    assert found.duel.search.losses.shape == (2, 16)
+    assert found.comparison.search is not None
+    assert found.comparison.search.losses.shape == (2, 16)
     name = f"quadruped_{motion.replace('-', '_')}"
     saved = np.load(tmp_path / "new" / f"{name}.npz")
     assert saved["q"].shape == (451, 19)

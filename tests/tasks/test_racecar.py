@@ -12,10 +12,10 @@ def test_ten_iterations_find_the_friction_that_explains_where_the_car_was(tmp_pa
     # x = v t - mu g t² / 2
     assert found.friction == pytest.approx(2 * (1.0 - 0.75) / 9.81, rel=5e-3)
     assert found.miss < 1e-6
-    reached = found.duel.reached(found.duel.gradient, 1.0)
+    reached = found.comparison.reached(found.comparison.gradient, 1.0)
     assert reached is not None
     assert reached <= 6
-    assert len(found.duel.gradient.losses) <= 10
+    assert len(found.comparison.gradient.losses) <= 10
     assert "wheels locked" in capsys.readouterr().out
     assert found.picture.read_bytes().startswith(b"\x89PNG")
 
@@ -33,7 +33,7 @@ def test_wheels_that_turn_are_slowed_less():
 def test_the_released_descent_converges_within_ten(tmp_path):
     found = run(Options(variant="released", random_iterations=0, out=tmp_path))
     assert found.miss < 1.5
-    assert found.duel.gradient.reason == "target"
+    assert found.comparison.gradient.reason == "target"
 
 
 def test_a_place_that_no_friction_explains_is_refused():

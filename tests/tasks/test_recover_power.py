@@ -28,7 +28,7 @@ def test_the_power_is_found_again(tmp_path, capsys):
     text = found.report.read_text(encoding="utf-8")
     assert all((tmp_path / name).is_file() for name in ("power.png", "histories.png", "loss.png", "temperatures.pvd"))
     assert f"| times smaller | {found.result.reduction:.5g} |" in text
-    assert "loss at the start [K²]" in capsys.readouterr().out
+    assert "initial loss [K²]" in capsys.readouterr().out
 
 
 def test_stopped_and_run_again_it_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch, capsys):
@@ -50,7 +50,7 @@ def test_stopped_and_run_again_it_goes_on_as_if_nothing_had_happened(tmp_path, m
     second = run(Options(iterations=5, out=tmp_path / "stopped"))
     assert second.result.losses == whole.result.losses
     assert torch.equal(second.power, whole.power)
-    with pytest.raises(pb.PullbackError, match="was written with seed = '0', now it is '1'; give another folder"):
+    with pytest.raises(pb.PullbackError, match="was written with seed = 0, now it is 1; give another folder"):
         run(Options(iterations=5, seed=1, out=tmp_path / "stopped"))
     assert len(run(Options(iterations=1, seed=1, fresh=True, out=tmp_path / "stopped")).result.losses) == 1
 

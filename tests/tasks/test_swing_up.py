@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.tasks._swinging import audit, cart_pole, pendulum
+from pullback.tasks.common.swing_systems import audit, cart_pole, pendulum
 from pullback.tasks.swing_up import Options, drive, first_controls, run, solve
 
 MASSES = (1.0, 2.16, 2.16)

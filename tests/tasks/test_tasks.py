@@ -6,7 +6,7 @@ import pytest
 
 from pullback.core.errors import PullbackError
 from pullback.tasks import find_task, task_names
-from pullback.tasks._device import find_device
+from pullback.tasks.common.options import find_device
 
 
 def test_names_are_file_names_with_dashes():

@@ -16,11 +16,11 @@ def thrower():
 def test_twenty_iterations_hit_the_target_where_cma_es_does_not(tmp_path, capsys):
     found = run(Options(cma_iterations=3, out=tmp_path / "new"))
     assert found.miss < 1e-6
-    reached = found.duel.reached(found.duel.gradient, NEAR)
+    reached = found.comparison.reached(found.comparison.gradient, NEAR)
     assert reached is not None
     assert reached <= 12
-    assert found.duel.search is not None
-    assert found.duel.search.loss > 1e4 * found.duel.gradient.loss
+    assert found.comparison.search is not None
+    assert found.comparison.search.loss > 1e4 * found.comparison.gradient.loss
     # within what the arm can do
     assert found.torques.abs().max() < 1.0
     assert found.fastest < 1.0
@@ -67,7 +67,7 @@ def test_the_gradient_is_that_of_the_throw(thrower):
 def test_the_released_variant_runs_on_its_own_numbers(tmp_path):
     found = run(Options(variant="released", iterations=2, cma_iterations=0, out=tmp_path))
     assert found.motion.q.shape[0] == 1001
-    assert found.duel.search is None
+    assert found.comparison.search is None
     # near weightlessness: what is not touched falls 5 cm in 10 s
     thrower = Thrower("released")
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_the_released_variant_runs_on_its_own_numbers(tmp_path):
 
 
 def test_what_makes_no_throw_is_refused():
-    with pytest.raises(pb.PullbackError, match="iterations is 0; give 1 or more"):
+    with pytest.raises(pb.PullbackError, match="iterations is 0; give at least 1"):
         run(Options(iterations=0, cma_iterations=0))
     with pytest.raises(pb.PullbackError, match="cma_iterations is -1"):
         run(Options(cma_iterations=-1))

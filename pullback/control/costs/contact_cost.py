@@ -1,4 +1,4 @@
-"""The cost of a contact force that should be another; forces and their derivatives are launches for a whole motion."""
+"""Cost of the contact force on a body; forces and their derivatives are computed for a whole motion at once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pullback.rigid.world.integrators import SMOOTH
 Tensor = torch.Tensor
 
 STEPS = {torch.float64: (1e-7, 1e-6, 1e-5), torch.float32: (1e-5, 1e-3, 1e-2)}
-"""How far coordinates, velocities, and controls of 1 or less are moved to either side for a derivative."""
+"""Step of central differences in coordinates, velocities, and controls of magnitude 1 or less."""
 
 CHUNK_BYTES = 2**29
-"""Memory that the worlds of one launch take, about and at most."""
+"""Approximate limit on the memory of one launch."""
 
 
 class ContactForce(Cost):
-    """Half the weighted squares of how far the contact force [N] on a body, in world axes, is from a target.
+    """Half the weighted squared difference of the contact force [N] on a body, in world axes, from a target.
 
     `body` is a link `robot/link`, a free body, a static one, or a whole robot; the force is the sum over all its
     contacts, or over those with `other` alone, and that of the step which the control drives (of its first substep).
-    `target` is (3,), (B, 3) for one a problem, or (N, B, 3) for one a moment; `weights` a number or (3,), or such sets.
-    Impulses kept by a warm start count as zero. More contacts than there is room for cost NaN, so that a search turns
-    away from them.
+    `target` is (3,), (B, 3) for one per problem, or (N, B, 3) for one per node; `weights` a number or the same shapes.
+    Warm-start impulses count as zero. If contacts exceed the capacity the cost is NaN, so that a line search rejects
+    the step.
 
-    Second derivatives are those of Gauss and Newton. The force's Jacobian comes from central differences, all nodes and
-    directions side by side: 2 (2 nv + nu) contact problems a node. Coordinates are moved by 1e-7, velocities by 1e-6
-    and a control u by 1e-5 max(1, |u|) in float64; by 1e-5, 1e-3 and 1e-2 max(1, |u|) in float32. Forces have kinks,
-    where a contact is made or lost, sticking turns into sliding, or a gap closes: on one, the derivative is the mean of
-    both sides, as it is by the height of a body at rest on hard ground.
-    Where nothing touches, the force and its derivative are zero, so a search needs a first guess that touches.
+    Second derivatives are Gauss–Newton's. The force's Jacobian comes from central differences, all nodes and
+    directions in parallel: 2 (2 nv + nu) contact problems per node. Perturbations are 1e-7 in coordinates, 1e-6 in
+    velocities and 1e-5 max(1, |u|) in a control u in float64; 1e-5, 1e-3 and 1e-2 max(1, |u|) in float32. Forces have
+    kinks where a contact is made or lost, sticking turns into sliding, or a gap closes: there the derivative is the
+    mean of both sides, for instance by the height of a body at rest on hard ground. Without contact the force and its
+    derivative are zero, so a search needs a first guess that touches.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class ContactForce(Cost):
         """Find the pairs of shapes that count, and check target and weights."""
         sim, what = place.sim, f"ContactForce on {self.body!r}"
         if place.is_end:
-            raise PullbackError(f"a {what} stands in the terminal cost, where there is no control; make it running")
+            raise PullbackError(f"a {what} is in the terminal cost, where there is no control; make it running")
         if sim.integrator in SMOOTH:
             raise PullbackError(
-                f"a {what} has no contacts to look at: integrator={sim.integrator!r} is for motion without them; "
+                f"a {what} has no contacts: integrator={sim.integrator!r} is for motion without them; "
                 f"compile with integrator='semi_implicit'"
             )
         signs = _signs(sim, self.body, self.other)
@@ -60,7 +60,7 @@ class ContactForce(Cost):
 
 
 def _signs(sim: Sim, body: str, other: str | None) -> np.ndarray:
-    """Return for each pair of shapes what its force, which is on the first, counts: 1, -1 for the reaction, or 0."""
+    """Return the sign of each pair's force, which acts on its first shape: 1, -1 for the reaction, or 0."""
     a, b = _owned(sim, body), np.ones(sim.arrays.nshape, bool) if other is None else _owned(sim, other)
     first, second = sim.arrays.pair_a, sim.arrays.pair_b
     signs = (a[first] & b[second]).astype(int) - (a[second] & b[first])
@@ -74,7 +74,7 @@ def _signs(sim: Sim, body: str, other: str | None) -> np.ndarray:
 
 
 def _owned(sim: Sim, name: str) -> np.ndarray:
-    """Tell which shapes are those of a body, or below its name."""
+    """Return which shapes belong to a body, or to a name below it."""
     shapes = sim.arrays.shape_names
     owned = np.array([shape == name or shape.startswith(f"{name}/") for shape in shapes], bool)
     if not owned.any():
@@ -144,7 +144,7 @@ class _BoundForce(BoundCost):
         return (ahead - behind).permute(1, 2, 0) / (2.0 * steps[:, None])
 
     def _total(self, q: Tensor, qd: Tensor, u: Tensor, numbers: Tensor) -> Tensor:
-        """Return the force (W, 3) in worlds that belong to the nodes of these numbers; NaN where it is not known."""
+        """Return the force (W, 3) in worlds that belong to these nodes; NaN where it is unknown."""
         parameters = self.sim.parameters.packed().detach()
         if len(parameters) > 1:
             parameters = parameters[numbers % len(parameters)]
@@ -154,7 +154,7 @@ class _BoundForce(BoundCost):
         present = torch.arange(room, device=q.device) < found[:, None]
         pair = torch.where(present, records[..., 0], 0.0).long()
         signs = torch.where(present, self.signs[pair], 0.0)
-        # records that were not written may hold anything
+        # unwritten records are uninitialised
         force = torch.where(present[..., None], signs[..., None] * records[..., 8:], 0.0).sum(1)
         known = (found <= room) & torch.cat([q, qd, u], -1).isfinite().all(-1)
         return torch.where(known[:, None], force, float("nan"))

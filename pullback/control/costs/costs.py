@@ -1,11 +1,11 @@
-"""What a motion costs: small objects that add up, with their derivatives in the tangent space of the state.
+"""Costs of a motion: small objects that add up, with derivatives in the tangent space of the state.
 
     cost = 10.0 * FramePose("arm/hand", (0.4, 0.0, 0.5)) + StateCost(weights=1e-3) + ControlCost(1e-4)
 
 A cost is described without a simulation and bound to one when a problem is made: names are looked up, shapes checked,
-constant parts computed. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N moments of B
-problems, and any dimensions before those for the tries of a line search. At the end of the horizon u is None. All
-quadratic costs are half the weighted sum of squares, so that a weight is a second derivative.
+constant parts computed. Nodes are q (..., N, B, nq), qd (..., N, B, nv) and u (..., N, B, nu): N time steps of B
+problems, with leading dimensions for the trials of a line search. At the end of the horizon u is None. All quadratic
+costs are half the weighted sum of squares, so that a weight is a second derivative.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Torch = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def numbers(values: object, sim: Sim) -> Tensor:
-    """Return numbers as a tensor of a simulation's type, without rounding them on the way."""
+    """Return numbers as a tensor of a simulation's type and device, rounded once."""
     x = values if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
     return x.detach().to(device=sim.device, dtype=sim.dtype)
 
 
 class Blocks(NamedTuple):
-    """Where derivatives are added up: x (N, B, n), u (N, B, m), xx (N, B, n, n), uu (N, B, m, m), ux (N, B, m, n)."""
+    """Accumulators of derivatives: x (N, B, n), u (N, B, m), xx (N, B, n, n), uu (N, B, m, m), ux (N, B, m, n)."""
 
     x: Tensor
     u: Tensor | None
@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a cost is bound to: a simulation, how many moments and problems, and whether it is the end."""
+    """What a cost is bound to: a simulation, the number of nodes and problems, and whether it is the terminal node."""
 
     sim: Sim
     nodes: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     is_end: bool
 
     def tensor(self, what: str, values: object, size: int | tuple[int, ...]) -> Tensor:
-        """Return numbers as a tensor that broadcasts against (N, B, size), or name what does not fit."""
+        """Return numbers as a tensor that broadcasts against (N, B, size); raise if they do not fit."""
         sizes = (size,) if isinstance(size, int) else size
         try:
             x = numbers(values, self.sim)
@@ -64,40 +64,40 @@ class Place(NamedTuple):
             few = " or ".join(map(str, sizes))
             raise PullbackError(
                 f"{what} has shape {tuple(x.shape)}; expected ({few},), ({self.batch}, {few}) or "
-                f"({self.nodes}, {self.batch}, {few}): moments, problems, numbers"
+                f"({self.nodes}, {self.batch}, {few}): nodes, problems, numbers"
             )
         if not bool(x.isfinite().all()):
             raise PullbackError(f"{what} is not finite: {x[~x.isfinite()].flatten()[:3].tolist()}")
         return x
 
     def weights(self, what: str, values: object, size: int) -> Tensor:
-        """Return weights for `size` numbers; one for all will do."""
+        """Return weights for `size` numbers; a single one is expanded."""
         x = self.tensor(what, values, (1, size))
         return x.expand(*x.shape[:-1], size)
 
 
 class BoundCost(ABC):
-    """A cost that knows its simulation."""
+    """A cost bound to a simulation."""
 
     def renew(self) -> None:
-        """Read again what may have changed in the simulation since the last search."""
+        """Read parameters of the simulation that may have changed since the last search."""
         return
 
     @abstractmethod
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        """Return what each node costs, (..., N, B)."""
+        """Return the cost of each node, (..., N, B)."""
 
     def add_constant(self, into: Blocks) -> None:
-        """Add the second derivatives that never change."""
+        """Add the constant second derivatives."""
         return
 
     @abstractmethod
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        """Add the first derivatives, and the second ones that change, at nodes (N, B)."""
+        """Add the first derivatives and the second derivatives that are not constant, at nodes (N, B)."""
 
 
 class Cost(ABC):
-    """Something that costs; costs add up, and are multiplied by numbers or tensors () or (B,)."""
+    """A cost; costs can be added, and multiplied by numbers or tensors () or (B,)."""
 
     @abstractmethod
     def bind(self, place: Place, scale: Tensor) -> BoundCost:
@@ -110,7 +110,7 @@ class Cost(ABC):
         return Sum([*_terms(self), *_terms(other)])
 
     def __mul__(self, factor: Number) -> Cost:
-        """Return the cost multiplied by a number, or by one a problem."""
+        """Return the cost multiplied by a number, or by one per problem."""
         if not isinstance(factor, int | float | Tensor):
             return NotImplemented
         return Sum([(_product(weight, factor), cost) for weight, cost in _terms(self)])
@@ -127,7 +127,7 @@ def _terms(cost: Cost) -> list[tuple[Number, Cost]]:
 
 
 class Sum(Cost):
-    """Costs with the numbers they are multiplied by."""
+    """A weighted sum of costs."""
 
     def __init__(self, terms: Sequence[tuple[Number, Cost]]) -> None:
         self.terms = list(terms)
@@ -139,7 +139,7 @@ class Sum(Cost):
             factor = numbers(weight, place.sim)
             if factor.shape not in ((), (1,), (place.batch,)):
                 raise PullbackError(
-                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give 1 or ({place.batch},), one a problem"
+                    f"a cost is multiplied by {tuple(factor.shape)} numbers; give 1 or ({place.batch},), a problem each"
                 )
             if not bool(factor.isfinite().all()):
                 raise PullbackError(f"a {type(cost).__name__} is multiplied by {factor.tolist()}, which is not finite")
@@ -148,7 +148,7 @@ class Sum(Cost):
 
 
 class BoundSum(BoundCost):
-    """Bound costs, added up."""
+    """A sum of bound costs."""
 
     def __init__(self, terms: Sequence[BoundCost]) -> None:
         self.terms = list(terms)
@@ -159,25 +159,25 @@ class BoundSum(BoundCost):
             term.renew()
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        """Add up what the terms cost."""
+        """Return the sum of the terms."""
         total = self.terms[0].values(q, qd, u) if self.terms else q.new_zeros(q.shape[:-1])
         for term in self.terms[1:]:
             total = total + term.values(q, qd, u)
         return total
 
     def add_constant(self, into: Blocks) -> None:
-        """Add what the terms add."""
+        """Add the derivatives of the terms."""
         for term in self.terms:
             term.add_constant(into)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        """Add what the terms add."""
+        """Add the derivatives of the terms."""
         for term in self.terms:
             term.add(q, qd, u, into)
 
 
 def bind(cost: Cost | None, place: Place) -> BoundSum:
-    """Return a cost, or none, bound to its place."""
+    """Return a cost, which may be None, bound to its place."""
     if cost is not None and not isinstance(cost, Cost):
         kind = "running" if not place.is_end else "terminal"
         raise PullbackError(f"the {kind} cost is a {type(cost).__name__}; expected costs of pb.control, added up")
@@ -189,10 +189,10 @@ def bind(cost: Cost | None, place: Place) -> BoundSum:
 
 
 class StateCost(Cost):
-    """Half the weighted squares of the change of state (2 nv numbers) from a target, by default where the world starts.
+    """Half the weighted squared difference (2 nv numbers) of the state from a target, by default the initial state.
 
-    The target is a State with q (nq,) or (B, nq) or (N, B, nq), qd alike; `weights` is a number or (2 nv,), or one set
-    for each problem (B, 2 nv) or moment (N, B, 2 nv).
+    The target is a State with q (nq,) or (B, nq) or (N, B, nq), qd alike; `weights` is a number or (2 nv,),
+    or (B, 2 nv) for each problem, or (N, B, 2 nv) for each node.
     """
 
     def __init__(self, target: State | None = None, weights: Values = 1.0) -> None:
@@ -241,7 +241,7 @@ class _BoundState(BoundCost):
 
 
 class ControlCost(Cost):
-    """Half the weighted squares of the controls' distance from a target; `weights` a number or (nu,)."""
+    """Half the weighted squared difference of the controls from a target; `weights` a number or (nu,)."""
 
     def __init__(self, weights: Values = 1.0, target: Values = 0.0) -> None:
         self.weights, self.target = weights, target
@@ -249,7 +249,7 @@ class ControlCost(Cost):
     def bind(self, place: Place, scale: Tensor) -> BoundCost:
         """Check weights and target."""
         if place.is_end:
-            raise PullbackError("a ControlCost stands in the terminal cost, where there is no control; make it running")
+            raise PullbackError("a ControlCost is in the terminal cost, where there is no control; make it running")
         weights = place.weights("the weights of a ControlCost", self.weights, place.sim.nu)
         target = place.weights("the target of a ControlCost", self.target, place.sim.nu)
         return _BoundControl(scale * weights, target)

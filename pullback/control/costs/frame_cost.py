@@ -1,4 +1,4 @@
-"""The cost of a link that should be at a pose; value and derivatives are one launch each, for a whole trajectory."""
+"""Cost of a link's pose; value and derivatives are one launch each for a whole trajectory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pullback.robot.kinematics_kernels import ROWS
 Tensor = torch.Tensor
 
 INPUTS = ("q", "placements", "frames", "target", "weights")
-# a try that went wrong shows in its cost, so nothing is checked here
+# a trial that diverged has a cost that is not finite, so nothing is checked here
 VALUE = Operator("the cost of a frame", INPUTS, frame_kernels.value_kernels, checked=False)
 EXPANSION = Operator("the cost of a frame", INPUTS, frame_kernels.expansion_kernels, checked=False)
 
 
 class FramePose(Cost):
-    """Half the weighted squares of how far the link `robot/link`, or a free body, is from a pose in the world.
+    """Half the weighted squared error of the pose of a link `robot/link`, or of a free body, in the world.
 
-    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one a problem, (N, B, ...) for one a
-    moment. The residual is the way from the position in world axes, then the rotation vector from the orientation in
-    its own axes; `weights` is a number, or one a residual. With `residual="screw"` both are the screw motion from one
-    pose to the other, the logarithm of SE(3), in the target's axes. Second derivatives are those of Gauss and Newton.
+    Give `position` [m] (3,), `orientation` (4,) xyzw, or both; (B, ...) for one per problem, (N, B, ...) for one
+    per node. The residual is the position error in world axes, then the rotation vector from the target orientation in
+    its axes; `weights` is a number, or one per residual. With `residual="screw"` both are the screw motion from one
+    pose to the other, the logarithm of SE(3), in the target's axes. Second derivatives are Gauss–Newton's.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FramePose(Cost):
         )
         length = torch.linalg.vector_norm(quat, dim=-1, keepdim=True)
         if bool((length == 0.0).any()):
-            raise PullbackError(f"the orientation of a {what} is zero, which is none; give a quaternion xyzw")
+            raise PullbackError(f"the orientation of a {what} is zero; give a quaternion xyzw")
         weights = scale * place.weights(f"the weights of a {what}", self.weights, 3 * sum(given))
         pad = (0 if given[0] else 3, 0 if given[1] else 3)
         weights = torch.nn.functional.pad(weights, pad)
@@ -81,7 +81,7 @@ class _BoundFrame(BoundCost):
         self.rows = {}
 
     def _inputs(self, q: Tensor) -> tuple[Tensor, ...]:
-        """Return nodes as rows, and beside them all that does not depend on them: one row, or one a node."""
+        """Return nodes as rows, with targets and weights as one row or one per node."""
         nodes = q.shape[:-1]
         if nodes not in self.rows:
             placements, frame = self.frame.parameters()

@@ -1,9 +1,9 @@
-"""The cost of a frame that should be at a pose, and its derivatives by Gauss and Newton (docs/derivations/ilqr.md, 3).
+"""Cost of the pose of a frame, and its Gauss–Newton derivatives (docs/derivations/ilqr.md, 3).
 
-    target   8 rows   position, quaternion xyzw, and 1 for the screw from one pose to the other, 0 for way and turn
+    target   8 rows   position, quaternion xyzw, and 1 for the screw residual, 0 for position and rotation apart
     weights  6 rows   of the residual: linear, angular
 
-A world is one node of a trajectory. Everything is done with vectors: x + φ × x / 2 + f φ × (φ × x) is the inverse
+A world is one node of a trajectory. x + φ × x / 2 + f φ × (φ × x) is the inverse
 right Jacobian of the rotation φ times x, eq. (9).
 """
 
@@ -46,7 +46,7 @@ def coupling_factors(s: Any):
 
 @wp.func
 def coupled(phi: Any, rho: Any, factors: Any, y: Any):
-    """Return how a turn y moves the origin of a screw (rho, phi), eq. (11)."""
+    """Return the derivative of a screw's linear part (rho, phi) by a rotation y, eq. (11)."""
     py = wp.cross(phi, y)
     ry = wp.cross(rho, y)
     rpy = wp.cross(rho, py)

@@ -15,25 +15,25 @@ Outer = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Function(Cost):
-    """What a torch function says each node costs.
+    """A cost given by a torch function.
 
-    It is called with q (..., N, B, nq), qd and u (None at the end of the horizon) and returns (..., N, B), each node's
-    cost from that node alone. It is differentiated twice; with `convex`, which is the default, directions in which it
-    curves downward count as flat. A function of what has first derivatives only, such as poses of links, is written as
-    a `Residual` instead.
+    It is called with q (..., N, B, nq), qd and u (None at the end of the horizon) and returns (..., N, B), the cost
+    of each node from that node alone. It is differentiated twice; with `convex`, the default, negative eigenvalues of
+    its Hessian are set to zero. A function of quantities that have first derivatives only, such as poses of links, is
+    written as a `Residual` instead.
     """
 
     def __init__(self, function: Torch, *, convex: bool = True) -> None:
         self.function, self.convex = function, convex
 
     def bind(self, place: Place, scale: Tensor) -> BoundCost:
-        """Try the function where the world starts."""
+        """Evaluate the function at the initial state."""
         try_function(self.function, place, residual=False)
         return _BoundFunction(place.sim, self.function, scale[..., 0] if scale.ndim else scale, self.convex)
 
 
 class Residual(Cost):
-    """Half the weighted squares of the residuals (..., N, B, k) that a torch function returns, by Gauss and Newton.
+    """Half the weighted squares of the residuals (..., N, B, k) of a torch function, with Gauss–Newton derivatives.
 
     It is called like a `Function`, and differentiated once. `weights` is a number or (k,).
     """
@@ -42,14 +42,14 @@ class Residual(Cost):
         self.function, self.weights = function, weights
 
     def bind(self, place: Place, scale: Tensor) -> BoundCost:
-        """Try the function where the world starts."""
+        """Evaluate the function at the initial state."""
         rows = try_function(self.function, place, residual=True).shape[-1]
         weights = scale * place.weights("the weights of a Residual", self.weights, rows)
         return BoundResidual(place.sim, self.function, weights)
 
 
 def try_function(function: Torch, place: Place, *, residual: bool) -> Tensor:
-    """Return what the function gives for the world's first state at every node, or say what is wrong with it."""
+    """Return the function's values for the initial state at every node; raise if they are not as expected."""
     sim, nodes = place.sim, (place.nodes, place.batch)
     state = sim.initial_state()
     u = None if place.is_end else torch.zeros(*nodes, sim.nu, dtype=sim.dtype, device=sim.device)
@@ -61,7 +61,7 @@ def try_function(function: Torch, place: Place, *, residual: bool) -> Tensor:
     if not isinstance(found, Tensor) or found.ndim != 2 + residual or found.shape[:2] != nodes:
         raise PullbackError(f"{name} returned {shape} for {nodes[0]} moments of {nodes[1]} problems; expected {kind}")
     if not bool(found.isfinite().all()):
-        raise PullbackError(f"{name} is not finite where the world starts, with controls of zero")
+        raise PullbackError(f"{name} is not finite where the world starts, with zero controls")
     return found
 
 
@@ -95,7 +95,7 @@ def _rows(outputs: Tensor, z: Tensor) -> Tensor:
     try:
         (rows,) = torch.autograd.grad(outputs, z, pick, is_grads_batched=True, **options)
     except RuntimeError:
-        # what holds kernels is pulled back row by row
+        # functions that call kernels: one vjp per output
         rows = torch.stack([torch.autograd.grad(outputs, z, row, **options)[0] for row in pick])
     return rows.movedim(0, -2)
 
@@ -121,7 +121,7 @@ class _BoundFunction(BoundCost):
 
 
 def _without_negative(hessian: Tensor) -> Tensor:
-    """Return symmetric matrices with their negative eigenvalues taken for zero; one that is not finite stays."""
+    """Return symmetric matrices with negative eigenvalues set to zero; one that is not finite is returned as is."""
     if not bool(hessian.isfinite().all()):
         return hessian
     values, vectors = torch.linalg.eigh(hessian)
@@ -140,7 +140,7 @@ class BoundResidual(BoundCost):
             return self.function(q, qd, u)
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        """Return what each node costs."""
+        """Return the cost of each node."""
         r = self.residual(q, qd, u)
         return 0.5 * (self.weights * r * r).sum(-1)
 
@@ -149,7 +149,7 @@ class BoundResidual(BoundCost):
         self.add_weighted(q, qd, u, into, lambda r: (self.weights * r, self.weights))
 
     def add_weighted(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks, outer: Outer) -> None:
-        """Add Jᵀ p and Jᵀ P J, where `outer` gives the slope p and the curvature P of the cost by the residuals."""
+        """Add Jᵀ p and Jᵀ P J, where `outer` returns gradient p and curvature P by the residuals."""
         with torch.enable_grad():
             x = _Variables(self.sim, q, qd, u)
             r = self.function(*x.nodes)

@@ -1,8 +1,8 @@
-"""What data tells of unknown numbers, and in words what it cannot tell apart.
+"""Identifiability: covariance of the unknowns, and in words which of them the data does not determine.
 
-With J the derivative of the residuals by the variables z, after the starts of the windows were fitted as well as they
-can be, directions v of z with J v = 0 change nothing that was measured. Those are the singular directions of J. A
-direction with a singular value s is known to σ / s, σ the noise of a residual.
+With J the derivative of the residuals by the variables z, after elimination of the windows' initial states, directions
+v of z with J v = 0 change nothing that was measured: the null space of J. A direction with singular value s is known to
+σ / s, σ the noise of a residual.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import torch
 Tensor = torch.Tensor
 
 UNSEEN = 1e-5
-"""Singular values below this share of the largest are zero."""
+"""Singular values below this fraction of the largest count as zero."""
 HUGE = 1e6
-"""The standard deviation, in parts of the values, of what the data does not show."""
+"""The relative standard deviation of directions that the data does not determine."""
 WEAK = 0.1
-"""Directions known worse than this, in parts of the values, are hardly told."""
+"""Directions with a larger relative standard deviation are poorly determined."""
 TAKES_PART = 0.1
-"""Unknowns that move less than this share of the one that moves most are not named."""
+"""Unknowns that change by less than this fraction of the largest change are not named."""
 ALIKE = 0.05
-"""Two changes that differ by less than this share of the larger are called the same."""
+"""Two changes that differ by less than this fraction of the larger count as equal."""
 
 
 class AmbiguityWarning(UserWarning):
-    """Data cannot tell some of the unknowns that it was asked for."""
+    """The data does not determine some of the unknowns."""
 
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """A direction that the data does not show, or hardly: the unknowns that move along it, and what it says of them."""
+    """A direction that the data does not determine, or hardly: the unknowns that change along it, and a sentence."""
 
     names: tuple[str, ...]
     text: str
     is_seen: bool
-    """Whether the data shows the direction at all, and only noise hides it."""
+    """Whether the data depends on the direction at all, and only noise hides it."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What moves with the variables z (P,): the label of each, numbers (P,) and slopes dn/dz (P,) where it is one."""
+    """Names of the variables z (P,), and for scalars their values (P,) and slopes dn/dz (P,)."""
 
     labels: list[str]
     parameters: list[str]
@@ -51,13 +51,13 @@ class Names:
 
 
 def projected(Jx: Tensor, Jz: Tensor) -> Tensor:
-    """Return what is left of Jz (W, m, P) once the starts have followed: orthogonal to Jx (W, m, n), as (W m, P)."""
+    """Return Jz (W, m, P) projected onto the orthogonal complement of Jx (W, m, n), as (W m, P)."""
     Q, _ = torch.linalg.qr(Jx)
     return (Jz - Q @ (Q.mT @ Jz)).flatten(0, 1)
 
 
 def covariance_of(J: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return σ² (Jᵀ J)⁻¹ (P, P), singular values (P,) and directions (P, P) by column; what J does not show is huge."""
+    """Return σ² (Jᵀ J)⁻¹ (P, P), singular values (P,) and directions (P, P) by column; null directions are huge."""
     _, s, Vh = torch.linalg.svd(J, full_matrices=False)
     seen = s > UNSEEN * s.max()
     deviation = torch.where(seen, sigma / s.clamp(min=torch.finfo(s.dtype).tiny), HUGE)
@@ -65,7 +65,7 @@ def covariance_of(J: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ambiguities(s: Tensor, V: Tensor, sigma: float, names: Names) -> list[Ambiguity]:
-    """Return the directions that data does not show, then those that noise hides, as sparse as they can be said."""
+    """Return the undetermined directions, then those that noise hides, in a sparse basis."""
     unseen = s <= UNSEEN * s.max() if bool(s.max() > 0.0) else torch.ones_like(s, dtype=torch.bool)
     weak = ~unseen & (sigma > WEAK * s)
     found = [_in_words(v, names, False) for v in _sparse(V[:, unseen])]
@@ -76,7 +76,7 @@ def _sparse(basis: Tensor) -> list[Tensor]:
     """Return vectors that span the same space as the columns of a basis (P, k), each with a variable of its own."""
     rows, found = basis.mT.clone(), []
     for k in range(len(rows)):
-        # the entry that stands out most among the rows that are left becomes the pivot
+        # pivot: the largest entry of the remaining rows
         part = rows[k:].abs()
         row, column = divmod(int(part.argmax()), part.shape[1])
         rows[[k, k + row]] = rows[[k + row, k]]
@@ -89,7 +89,7 @@ def _sparse(basis: Tensor) -> list[Tensor]:
 
 
 def _in_words(v: Tensor, names: Names, is_seen: bool) -> Ambiguity:
-    """Say what a direction v (P,) of the variables means."""
+    """Describe a direction v (P,) of the variables."""
     moves: dict[str, float] = {}
     for label, change in zip(names.labels, v.tolist()):
         moves[label] = max(moves.get(label, 0.0), abs(change))
@@ -101,26 +101,26 @@ def _in_words(v: Tensor, names: Names, is_seen: bool) -> Ambiguity:
 
 
 def _sentence(taking: list[str], places: list[int], v: Tensor, names: Names, is_seen: bool) -> str:
-    hides = "the data hardly tells" if is_seen else "the data cannot tell"
+    data = "the data hardly determines" if is_seen else "the data does not determine"
     if not all(names.single[k] for k in places):
         if len(taking) == 1:
-            return f"{taking[0]}: {hides} some of its numbers"
-        return f"{_listed(taking)}: {hides} some of their numbers from each other"
+            return f"{taking[0]}: {data} some of its numbers"
+        return f"{_listed(taking)}: {data} some of their numbers separately"
     if len(taking) == 1:
         why = "noise hides it; more or livelier motion helps" if is_seen else "it changes nothing that was measured"
-        return f"{taking[0]}: {hides} it, {why}"
+        return f"{taking[0]}: {data} it: {why}"
     change = torch.stack([names.slopes[k] * v[k] for k in places])
     share = change / torch.stack([names.numbers[k] for k in places])
     only = _known_combination(places, change, share, names)
     if only is not None:
-        return f"{_listed(taking)}: {hides} them apart, only {only}"
+        return f"{_listed(taking)}: {data} them separately, only {only}"
     largest = share.abs().max()
     ways = [f"{name} by {100.0 * float(x / largest):+.2g} %" for name, x in zip(taking, share)]
-    return f"{_listed(taking)}: {hides} them apart; changing {_listed(ways)} leaves the same motion"
+    return f"{_listed(taking)}: {data} them separately; changing {_listed(ways)} gives the same motion"
 
 
 def _known_combination(places: list[int], change: Tensor, share: Tensor, names: Names) -> str | None:
-    """Return the simple combination of unknowns that stays the same along a direction, if there is one."""
+    """Return the simple combination of unknowns that is constant along a direction, if there is one."""
     same_kind = len({names.parameters[k] for k in places}) == 1
     if len(places) > 2:
         if _alike(share.min(), share.max()):

@@ -1,12 +1,12 @@
-"""Recorded motion cut into windows, and how far a simulation started in each is from it, with exact derivatives.
+"""Windows of recorded motion, residuals of a simulation started in each, and their derivatives.
 
 A window of K samples starts at a measured state x. Its residuals are r_k = w (x_k(x ⊕ d, z) ⊖ measured_k), k = 0 to K,
-in the variables z of what is to be found and in the correction d of the start, which noise makes necessary. Short
-windows see every part of a motion from close by, where one long rollout would drift away from it.
+functions of the variables z of the unknowns and of the correction d of the initial state, which is noisy. Short windows
+stay close to every part of a motion, where one long rollout would drift away (multiple shooting).
 
-Derivatives come from single steps, all of them side by side: A = ∂x_{t+1}/∂x_t by `sim.linearize` and F = ∂x_{t+1}/∂z
-by central differences; where that is not exact enough, in float32, or linearize not to be had, both by reverse mode, a
-row a pass. Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by (d, z).
+Derivatives come from single steps, all in parallel: A = ∂x_{t+1}/∂x_t by `sim.linearize` and F = ∂x_{t+1}/∂z
+by central differences; in float32, or where linearize is unavailable, both by reverse mode, one output per pass.
+Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by (d, z).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pullback.control.search.unknowns import Unknowns
+from pullback.control.identify.unknowns import Unknowns
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
@@ -24,23 +24,23 @@ from pullback.rigid.state import State, Trajectory
 Tensor = torch.Tensor
 
 WORLDS_AT_ONCE = 1 << 15
-"""Copies of the world that one launch of a derivative has, rows times steps."""
+"""The most worlds in one launch of a derivative, outputs times steps."""
 CHANGE = 1e-4
-"""Of a variable, for differences."""
+"""Step of central differences in a variable."""
 SMALLEST_SPREAD = 0.02
-"""Of the largest spread among positions or velocities: what moves less is not taken to be measured more finely."""
+"""Smallest spread of an entry, as a fraction of the largest among positions or velocities."""
 SMALLEST_NOISE = 1e-3
-"""Of its spread: the least noise that data is taken to have."""
+"""Smallest noise of an entry, as a fraction of its spread."""
 UNEVEN = 1e-6
-"""How far a number of steps may be from a whole one, of itself."""
+"""Relative tolerance for a number of steps to count as an integer."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A motion that was measured: q (T + 1, nq), qd (T + 1, nv), controls (T, nu), or each with a batch (T, B, n).
+    """A measured motion: q (T + 1, nq), qd (T + 1, nv), controls (T, nu), or each with a batch (T, B, n).
 
-    `dt` [s] is between two samples, a whole multiple of the simulation's. Controls are held between samples, or are
-    given for each step of the simulation. Without `qd` velocities are taken to be not measured.
+    `dt` [s] is the sampling time, an integer multiple of the simulation's. Controls are held between samples, or given
+    for each step of the simulation. Without `qd` velocities count as not measured.
     """
 
     q: Tensor
@@ -59,17 +59,17 @@ class Windows:
     steps: int
     """Steps of the simulation from one sample to the next."""
     weights: Tensor
-    """One over the noise that is reckoned with (2 nv,), zero for what was not measured."""
+    """One over the assumed noise (2 nv,), zero for what was not measured."""
     spread: Tensor
-    """How much each entry varies in the data (2 nv,), of velocities that were not measured as well."""
+    """Standard deviation of each entry in the data (2 nv,), also of velocities that were not measured."""
 
     @property
     def count(self) -> int:
-        """How many windows there are."""
+        """The number of windows."""
         return self.q.shape[1]
 
     def start(self, sim: Sim, shift: Tensor | None = None) -> State:
-        """Return the measured states that windows start from, moved by `shift` (W, 2 nv)."""
+        """Return the measured initial states of the windows, corrected by `shift` (W, 2 nv)."""
         state = State(self.q[0], self.qd[0], _no_impulses(sim, self.count))
         return state if shift is None else sim.retract(state, shift)
 
@@ -121,7 +121,7 @@ def cut(
 
 
 def _check(sim: Sim, number: int, given: Recording) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return q (T + 1, B, nq), qd (T + 1, B, nv), controls (T steps, B, nu) and the steps a sample of one recording."""
+    """Return q (T + 1, B, nq), qd (T + 1, B, nv), controls (T steps, B, nu) and the steps per sample of a recording."""
     where = f"recording {number}"
     if not isinstance(given, Recording):
         raise PullbackError(f"{where} is a {type(given).__name__}; give a pb.control.Recording(q, qd, controls, dt)")
@@ -159,7 +159,7 @@ def _check(sim: Sim, number: int, given: Recording) -> tuple[Tensor, Tensor, Ten
 
 
 def _shaped(sim: Sim, what: str, given: Tensor, rows: int) -> Tensor:
-    """Return data as (T, B, rows), after a look at its shape and its numbers."""
+    """Return data as (T, B, rows); raise for wrong shapes and values that are not finite."""
     try:
         x = torch.as_tensor(given).detach().to(sim.device, sim.dtype)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -180,7 +180,7 @@ def _velocities(sim: Sim, q: Tensor, dt: float) -> Tensor:
 
 
 def _spread(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]]) -> Tensor:
-    """Return how much each entry of a state (2 nv,) varies in the data."""
+    """Return the standard deviation of each entry of the state (2 nv,) in the data."""
     ways = []
     for q, qd, _, _ in checked:
         first = State(q[:1].expand_as(q), torch.zeros_like(qd))
@@ -189,17 +189,17 @@ def _spread(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]]) -> 
     spread = every.std(0).reshape(2, -1)
     largest = spread.amax(-1, keepdim=True)
     if not bool((largest > 0.0).all()):
-        raise PullbackError("nothing moves in the recordings; they cannot tell anything")
+        raise PullbackError("nothing moves in the recordings; they determine nothing")
     return spread.clamp(min=SMALLEST_SPREAD * largest).flatten()
 
 
 def _roughness(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]], spread: Tensor) -> Tensor:
-    """Return the noise (2 nv,) that the third differences of the data suggest, at least a share of the spread."""
+    """Return the noise (2 nv,) estimated from third differences of the data, at least a fraction of the spread."""
     parts = []
     for q, qd, _, _ in checked:
         if len(q) > 3:
             ways = sim.difference(State(q[:-1], qd[:-1]), State(q[1:], qd[1:]))
-            # three differences of independent noise have the variance 20, of which positions have one behind them
+            # third differences of independent noise have variance 20; `ways` are first differences already
             parts.append((ways[2:] - 2.0 * ways[1:-1] + ways[:-2]).flatten(0, 1) / 20.0**0.5)
     if not parts:
         return spread
@@ -207,7 +207,7 @@ def _roughness(sim: Sim, checked: Sequence[tuple[Tensor, Tensor, Tensor, int]], 
 
 
 def _noise_levels(sim: Sim, noise: tuple[Tensor | float, Tensor | float]) -> Tensor:
-    """Return the noise that the user says there is, positions then velocities, (2 nv,)."""
+    """Return the user's noise, positions then velocities, (2 nv,)."""
     levels = torch.cat([torch.as_tensor(x).to(sim.device, sim.dtype).expand(sim.nv) for x in noise])
     if not bool(((levels > 0.0) & levels.isfinite()).all()):
         raise PullbackError(f"noise is {levels.tolist()}; give positive numbers, of positions and of velocities")
@@ -215,7 +215,7 @@ def _noise_levels(sim: Sim, noise: tuple[Tensor | float, Tensor | float]) -> Ten
 
 
 def _no_impulses(sim: Sim, worlds: int) -> Tensor | None:
-    """Return the impulses that a warm start begins with, where there is one."""
+    """Return zero warm-start impulses, if the solver uses them."""
     impulses = sim._at_rest(1).impulses
     return None if impulses is None else impulses.expand(worlds, -1).contiguous()
 
@@ -237,7 +237,7 @@ def residuals(sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: 
 
 @torch.no_grad()
 def losses(sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: Tensor | None = None) -> Tensor:
-    """Return the mean square (N,) of the measured residuals of variables z (N, size); infinite where they blow up."""
+    """Return the mean square (N,) of the measured residuals of variables z (N, size); infinite where they diverge."""
     r = residuals(sim, unknowns, windows, z, shift)
     used = r[..., windows.weights > 0.0]
     return used.square().flatten(1).mean(1).nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -256,7 +256,7 @@ def linearized(
     quick = z.dtype == torch.float64 and sim.integrator == "semi_implicit" and sim.world.contact.kinks == "computed"
     derivatives = _by_differences if quick else _by_reverse_mode
     A, F = derivatives(sim, unknowns, path, windows.controls, z)
-    # the start, moved by shift, moves by this when shift changes
+    # derivative of the corrected initial states by shift
     S = torch.cat([_shift_derivative(sim, windows, start, shift), z.new_zeros(count, n, unknowns.size)], -1)
     kept = [S]
     for t in range(steps):
@@ -275,7 +275,7 @@ def linearized(
 
 
 def _shift_derivative(sim: Sim, windows: Windows, start: State, shift: Tensor) -> Tensor:
-    """Return how the moved starts change with their shift, (W, 2 nv, 2 nv), in the tangent space where they are."""
+    """Return the derivative of the corrected initial states by shift, (W, 2 nv, 2 nv), in their tangent space."""
     return _rows(lambda d: sim.difference(start, windows.start(sim, d)), shift)[0]
 
 
@@ -326,7 +326,7 @@ def _by_reverse_mode(
 
 
 def _rows(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
-    """Return the derivatives (N, m, n) of a function's outputs (N, m) by each of its inputs (N, n), row by row."""
+    """Return the derivatives (N, m, n) of outputs (N, m) by each input (N, n), one vjp per output."""
     outputs, pull = torch.func.vjp(function, *inputs)  # pyright: ignore[reportAssignmentType]
     count, m = outputs.shape
     seeds = torch.eye(m, dtype=outputs.dtype, device=outputs.device)[:, None].expand(m, count, m)

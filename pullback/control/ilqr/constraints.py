@@ -7,14 +7,17 @@ A constraint c = 0 adds (ρ/2) |c + λ/ρ|² to the cost, one c <= 0 adds (ρ/2)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 
 from pullback.control.costs.costs import Blocks, BoundSum, Place, Torch
 from pullback.control.costs.torch_costs import BoundResidual, try_function
+from pullback.control.ilqr.ilqr import solve
+from pullback.control.ilqr.options import IlqrSettings
 from pullback.control.ilqr.problem import Problem
-from pullback.control.search.report import Result, Table
+from pullback.control.ilqr.report import Result, Table
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
@@ -22,20 +25,20 @@ from pullback.rigid.state import State, Trajectory
 Tensor = torch.Tensor
 
 FIRST_PENALTY, GROWTH, MOST = 10.0, 10.0, 1e9
-"""The penalty ρ to begin with, the factor it grows by, and its largest value."""
+"""The first penalty ρ, the factor it grows by, and its largest value."""
 SHRINK = 0.25
-"""A violation that falls to less than this share of the last one needs no larger penalty."""
+"""The penalty grows unless the violation falls below this fraction of the last one."""
 FIRST_TOLERANCE, FINER = 1e-3, 0.1
-"""How finely the first round is solved, and by what factor the next ones are solved more finely."""
+"""Tolerance of the first round, and the factor by which it shrinks."""
 ROUNDS = 20
-"""How often multipliers are updated, at most."""
+"""The most updates of the multipliers."""
 
 
 class Constraint:
-    """A torch function of q, qd and u whose values (..., N, B, k) are to be zero, or with "inequality" at most zero.
+    """A torch function of q, qd and u whose values (..., N, B, k) must be zero, or with "inequality" at most zero.
 
-    It is called like `Residual`'s. `at` says where it holds: at every step ("running"), at the end ("terminal": u is
-    None there), or "always", where its u is None too.
+    It is called like the function of a `Residual`. `at` says where it holds: at every step ("running"), at the end
+    ("terminal": u is None there), or "always", where its u is None too.
     """
 
     def __init__(
@@ -53,9 +56,9 @@ class Constraint:
 
 
 def joint_limits(sim: Sim, margin: float = 0.0) -> Constraint:
-    """Return the constraint that joints stay `margin` [rad, m] within the ends of their ranges.
+    """Return the constraint that joints stay within their limits by `margin` [rad, m].
 
-    It is best met by a simulation without stops, `compile(without=["limits"])`: at a stop no control changes anything.
+    Use it with a simulation without joint stops, `compile(without=["limits"])`: at a stop controls have no gradient.
     """
     ends = sim.parameters().limits.detach().unflatten(1, (-1, 2))[0]
     coordinate = torch.as_tensor(sim.arrays.dof_coordinate, device=sim.device).long()
@@ -73,7 +76,7 @@ def joint_limits(sim: Sim, margin: float = 0.0) -> Constraint:
 
 
 class Penalty(BoundResidual):
-    """A constraint's share of the augmented Lagrangian, at N moments of B problems."""
+    """The term of a constraint in the augmented Lagrangian, at N nodes of B problems."""
 
     def __init__(self, constraint: Constraint, place: Place) -> None:
         def function(q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
@@ -90,12 +93,12 @@ class Penalty(BoundResidual):
         return shifted if self.is_equality else shifted.clamp(min=0.0)
 
     def values(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        """Return what each node costs; what is met costs nothing once its multiplier is zero."""
+        """Return the cost of each node; zero for a constraint that holds with a zero multiplier."""
         shifted = self._shifted(self.residual(q, qd, u))
         return 0.5 * (self.penalty * shifted.square() - self.multiplier.square() / self.penalty).sum(-1)
 
     def add(self, q: Tensor, qd: Tensor, u: Tensor | None, into: Blocks) -> None:
-        """Add the derivatives of the constraints that push."""
+        """Add the derivatives of the active constraints."""
 
         def outer(c: Tensor) -> tuple[Tensor, Tensor]:
             shifted = self._shifted(c)
@@ -105,12 +108,12 @@ class Penalty(BoundResidual):
         self.add_weighted(q, qd, u, into, outer)
 
     def violation(self, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-        """Return how far each problem misses the constraint at most (B,)."""
+        """Return the largest violation in each problem (B,)."""
         c = self.residual(q, qd, u)
         return (c.abs() if self.is_equality else c.clamp(min=0.0)).amax((0, 2))
 
     def update(self, q: Tensor, qd: Tensor, u: Tensor | None, grow: Tensor) -> None:
-        """Take the multipliers over from a solution, and raise the penalty of some problems (B,)."""
+        """Update the multipliers from a solution, and raise the penalty of some problems (B,)."""
         self.multiplier = self.penalty * self._shifted(self.residual(q, qd, u))
         self.penalty = torch.where(grow[:, None], (self.penalty * GROWTH).clamp(max=MOST), self.penalty)
 
@@ -119,21 +122,16 @@ def solve_constrained(
     problem: Problem,
     controls: Tensor | None,
     states: Trajectory | State | None,
-    *,
-    iterations: int,
-    tolerance: float,
-    met: float = 1e-6,
-    **options: Any,
+    settings: IlqrSettings,
+    violation: float = 1e-6,
 ) -> Result:
-    """Solve problems with constraints until they are met to `met`; `iterations` is for all rounds together."""
-    from pullback.control.ilqr.ilqr import ilqr
-
+    """Solve problems until constraints are violated by at most `violation`; iterations are those of all rounds."""
     T, sim = problem.horizon, problem.sim
     ran = _penalties(problem.constraints, ("running", "always"), Place(sim, T, problem.batch, is_end=False))
     ended = _penalties(problem.constraints, ("terminal", "always"), Place(sim, 1, problem.batch, is_end=True))
 
     def at_nodes(found: Result) -> list[tuple[Penalty, tuple[Tensor, Tensor, Tensor | None]]]:
-        """Return each penalty with the nodes it is about."""
+        """Return each penalty with its nodes."""
         q, qd = found.states.q, found.states.qd
         before, after = (q[:T], qd[:T], found.controls), (q[T:], qd[T:], None)
         return [*[(penalty, before) for penalty in ran], *[(penalty, after) for penalty in ended]]
@@ -142,24 +140,24 @@ def solve_constrained(
         return torch.stack([penalty.violation(*nodes) for penalty, nodes in at_nodes(found)]).amax(0)
 
     inner = problem.with_costs(BoundSum([*problem.running.terms, *ran]), BoundSum([*problem.terminal.terms, *ended]))
-    left, rough, last, tables = iterations, FIRST_TOLERANCE, torch.inf, []
+    left, rough, last, tables = settings.iterations, FIRST_TOLERANCE, torch.inf, []
     for _ in range(ROUNDS):
-        rough = max(rough, tolerance)
-        found = ilqr(inner, controls, states, iterations=left, tolerance=rough, **options)
+        rough = max(rough, settings.tolerance)
+        found = solve(inner, controls, states, replace(settings, iterations=left, tolerance=rough, gains=True))
         tables.append(found.table)
         left -= found.iterations
         missed = worst(found)
-        is_met = bool((missed <= met).all())
-        if left < 1 or (is_met and rough == tolerance) or found.ended_early:
+        is_met = bool((missed <= violation).all())
+        if left < 1 or (is_met and rough == settings.tolerance) or found.ended_early:
             break
-        grow = (missed > met) & (missed > SHRINK * last)
+        grow = (missed > violation) & (missed > SHRINK * last)
         for penalty, nodes in at_nodes(found):
             penalty.update(*nodes, grow)
-        # the closer the multipliers, the finer the solution; once all is met there is no reason to wait
+        # solve more accurately as multipliers converge, and to the full tolerance once constraints hold
         rough = 0.0 if is_met else FINER * rough
         controls, states, last = found.controls, None, missed
     cost = problem.cost(found.states, found.controls)
-    return found.constrained(cost, missed, met, Table.joined(tables))
+    return found.constrained(cost, missed, violation, Table.joined(tables))
 
 
 def _penalties(constraints: Sequence[Constraint], places: tuple[str, ...], place: Place) -> list[Penalty]:

@@ -1,4 +1,4 @@
-"""The curvature of the dynamics along a motion, which Gauss and Newton leave out (docs/derivations/ilqr.md, 6)."""
+"""Second derivatives of the dynamics along a motion, which Gauss–Newton leaves out (docs/derivations/ilqr.md, 6)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pullback.rigid.state import State
 Tensor = torch.Tensor
 
 STEP = {torch.float64: 1e-5, torch.float32: 1e-3}
-"""How far exact gradients are taken apart."""
+"""Step of the differences of exact gradients."""
 
 
 def add_dynamics_curvature(problem: Problem, here: Iterate, A: Tensor, B: Tensor, cost: Quadratic) -> None:
     """Add the second derivatives of costate · step to the cost's, by differences of gradients, all in one batch."""
     sim, (T, worlds, n, m) = problem.sim, B.shape
     if sim.parameters.packed().shape[0] != 1:
-        raise PullbackError("hessian='full' takes worlds that share their parameters; use 'gauss_newton' here")
+        raise PullbackError("hessian='full' needs worlds that share their parameters; use 'gauss_newton' here")
     price = costates(A, cost).flatten(0, 1)
     states = here.states
     x = State(*[None if y is None else y[:T].flatten(0, 1) for y in (states.q, states.qd, states.impulses)])  # pyright: ignore
@@ -44,7 +44,7 @@ def add_dynamics_curvature(problem: Problem, here: Iterate, A: Tensor, B: Tensor
 
 
 def costates(A: Tensor, cost: Quadratic) -> Tensor:
-    """Return the derivative of the remaining cost by the state after each step, controls held, (T, B, n)."""
+    """Return the costates: the derivative of the remaining cost by the state after each step, (T, B, n)."""
     found = [cost.x[-1]]
     for t in reversed(range(1, len(A))):
         found.append(cost.x[t] + (found[-1][..., None, :] @ A[t])[..., 0, :])

@@ -1,37 +1,36 @@
-"""Feasibility-driven differential dynamic programming with bounded controls, for many problems side by side.
+"""Feasibility-driven differential dynamic programming with bounded controls, for a batch of problems.
 
-Each iteration linearises the simulation and expands the cost along the present motion, finds the policy that is best
-for that model (`backward_pass`), and tries it on the simulation itself (`line_search`). States given as a start need
-not follow from the controls: the gaps between them are closed on the way. Each of the B problems has its own
-regularisation, step length and end. Equations: docs/derivations/ilqr.md.
+Each iteration linearises the simulation and expands the cost along the present motion, computes the optimal policy of
+that model (`backward_pass`), and tries it on the simulation (`line_search`). Initial states need not follow from the
+controls: the gaps between them are closed during the search. Each of the B problems has its own regularisation, step
+length and termination. Equations: docs/derivations/ilqr.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from pullback.control.ilqr.curvature import add_dynamics_curvature
-from pullback.control.ilqr.iterate import Iterate, Promise, Search, first_iterate, line_search, on_host
+from pullback.control.ilqr.iterate import Iterate, Promise, first_iterate, line_search, on_host
+from pullback.control.ilqr.options import LEAST, MOST, Hessian, IlqrOptions, IlqrSettings
 from pullback.control.ilqr.problem import Problem
+from pullback.control.ilqr.report import Result, Row, Table
 from pullback.control.ilqr.riccati import Policy, Quadratic, backward_pass
-from pullback.control.search.report import Result, Row, Table
-from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.state import State, Trajectory
 
-Tensor = torch.Tensor
-Hessian = Literal["gauss_newton", "full"]
-Callback = Callable[[int, np.ndarray], object]
-"""Called with the number of an iteration and the costs (B,) after it; what is true ends the search."""
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-LEAST, MOST, FACTOR = 1e-9, 1e9, 10.0
-"""Ends of the regularisation, and the factor by which it changes."""
+Tensor = torch.Tensor
+
+FACTOR = 10.0
+"""The factor by which the regularisation changes."""
 TRUST = {"longest": (0.5, 0.01), "best": (0.1, 0.05)}
-"""Steps longer than the first lower the regularisation, those no longer than the second raise it."""
+"""Steps longer than the first value lower the regularisation, steps up to the second raise it."""
 
 
 @torch.no_grad()
@@ -41,52 +40,63 @@ def ilqr(
     states: Trajectory | State | None = None,
     *,
     iterations: int = 100,
-    tolerance: float = 1e-9,
-    regularization: float = LEAST,
-    hessian: Hessian = "gauss_newton",
-    search: Search = "longest",
     gains: bool = True,
-    verbose: bool = False,
-    callback: Callback | None = None,
+    **options: Unpack[IlqrOptions],
 ) -> Result:
-    """Improve controls (T, B, nu), zero by default, until no step promises to lower the cost by more than `tolerance`.
+    """Minimise the cost of a problem, or of B problems side by side, over its controls (T, B, nu).
 
-    The tolerance is a share of 1 + the cost. `states`, T + 1 of them, are a first guess of the motion that need not be
-    consistent. `hessian="full"` adds the curvature of the dynamics. `search="best"` takes, of six steps tried in every
-    iteration, the one with the lowest cost, which helps across kinks where contact begins and ends; `"longest"` the
-    longest that is good enough. The result has the motion, its feedback gains (of the last motion if `gains`, else of
-    the last but one), why each search ended, and a table of iterations. `callback(iteration, costs)` may end it early.
+    The result has the motion, its feedback gains, why each search ended, and a table of iterations. Ctrl-C ends the
+    search with the best motion so far.
+
+    Args:
+        controls: first controls (T, B, nu), zero by default.
+        states: T + 1 states, a first guess of the motion that need not follow from the controls.
+        iterations: the most iterations.
+        gains: compute the gains of the last motion; otherwise they are those of the last but one.
+        tolerance: a problem has converged when the model expects a decrease of less than tolerance (1 + cost), 1e-9.
+        regularization: the first regularisation of the backward pass.
+        hessian: "full" adds second derivatives of the dynamics to the default "gauss_newton".
+        search: "longest" takes the longest step that lowers the cost enough, "best" the lowest cost of six steps, which
+            helps across kinks where contact begins and ends.
+        verbose: print one line per iteration.
+        callback: called as callback(iteration, costs) after each iteration; a true result ends the search.
     """
-    _check(iterations, tolerance, regularization, hessian, search)
+    settings = IlqrSettings.of(iterations, gains, options)
     if problem.constraints:
         from pullback.control.ilqr.constraints import solve_constrained
 
-        options = {"regularization": regularization, "hessian": hessian, "search": search, "verbose": verbose}
-        limits = {"iterations": iterations, "tolerance": tolerance, "callback": callback}
-        return solve_constrained(problem, controls, states, **limits, **options)
+        return solve_constrained(problem, controls, states, settings)
+    return solve(problem, controls, states, settings)
+
+
+def solve(
+    problem: Problem, controls: Tensor | None, states: Trajectory | State | None, settings: IlqrSettings
+) -> Result:
+    """Solve problems without constraints."""
     problem.renew()
     here = first_iterate(problem, controls, states)
-    table = Table(problem.batch, verbose)
-    damping = np.full(problem.batch, regularization)
+    table = Table(problem.batch, settings.verbose)
+    damping = np.full(problem.batch, settings.regularization)
     live = np.isfinite(here.cost)
     failed, converged = ~live, np.zeros_like(live)
-    longer, shorter = TRUST[search]
+    longer, shorter = TRUST[settings.search]
+    hessian, callback = settings.hessian, settings.callback
     model = policy = None
     is_stale, is_asked = True, False
     with gentle_interrupt() as interrupt:
-        for iteration in range(iterations):
-            # a quadratic model around the present motion, and the policy that is best for it
+        for iteration in range(settings.iterations):
+            # a quadratic model around the present motion, and its optimal policy
             if model is None or is_stale:
                 model = approximate(problem, here, hessian, model, live)
             policy, promise, damping = best_policy(problem, here, model, damping, live)
             expected = abs(promise.linear + 0.5 * promise.quadratic)
-            is_flat = here.feasible & (expected <= tolerance * (1.0 + abs(here.cost)))
+            is_flat = here.feasible & (expected <= settings.tolerance * (1.0 + abs(here.cost)))
             converged = converged | (live & promise.ok & is_flat)
             live = live & promise.ok & ~converged
-            # the longest step that the simulation itself agrees with
-            moved, step = line_search(problem, here, policy, promise, live, search)
+            # line search on the simulation
+            moved, step = line_search(problem, here, policy, promise, live, settings.search)
             table.add(Row(moved.cost, expected, promise.gradient, damping, step, moved.gap, live))
-            # trust the model more after long steps, less after short ones
+            # less regularisation after long steps, more after short ones
             damping = np.where(live & (step > longer), np.maximum(damping / FACTOR, LEAST), damping)
             damping = np.where(live & (step <= shorter), np.minimum(damping * FACTOR, MOST), damping)
             failed = failed | (~converged & (step == 0.0) & (damping >= MOST))
@@ -96,14 +106,14 @@ def ilqr(
             is_asked = callback is not None and bool(callback(iteration, here.cost))
             if interrupt or is_asked or not live.any():
                 break
-    if policy is None or (gains and is_stale):
+    if policy is None or (settings.gains and is_stale):
         policy, _, _ = best_policy(problem, here, approximate(problem, here, hessian), damping, live)
     early = "interrupted" if interrupt else "ended by the callback" if is_asked else ""
     return Result.of(here, policy, converged, failed, early, table)
 
 
 class Model(NamedTuple):
-    """The steps as linear maps A, B, and the cost as a quadratic, along a motion."""
+    """Linearised dynamics A, B and quadratic cost along a motion."""
 
     A: Tensor
     B: Tensor
@@ -113,7 +123,7 @@ class Model(NamedTuple):
 def approximate(
     problem: Problem, here: Iterate, hessian: Hessian, last: Model | None = None, live: np.ndarray | None = None
 ) -> Model:
-    """Return the model of a problem along a motion; where the search has ended the last one will do."""
+    """Return the model of a problem along a motion; problems that have ended keep the last one."""
     sim = problem.sim
     worlds = None if last is None or live is None else problem.numbers_of(live)
     maps = sim.linearize(*here.motions(worlds))
@@ -131,7 +141,7 @@ def approximate(
 def best_policy(
     problem: Problem, here: Iterate, model: Model, damping: np.ndarray, live: np.ndarray
 ) -> tuple[Policy, Promise, np.ndarray]:
-    """Return the policy that a model asks for, what it promises, and the regularisation that made it convex."""
+    """Return the optimal policy of a model, its expected decrease, and the regularisation that made it convex."""
     gaps = torch.zeros_like(model.cost.x[1:]) if here.gaps is None else here.gaps
     while True:
         policy = backward_pass(
@@ -142,17 +152,3 @@ def best_policy(
         if not again.any():
             return policy, promise, damping
         damping = np.where(again, np.minimum(damping * FACTOR, MOST), damping)
-
-
-def _check(iterations: int, tolerance: float, regularization: float, hessian: str, search: str) -> None:
-    """Refuse settings that mean nothing."""
-    if not isinstance(iterations, int) or iterations < 1:
-        raise PullbackError(f"iterations is {iterations!r}; give 1 or more")
-    if not tolerance >= 0.0:
-        raise PullbackError(f"tolerance is {tolerance!r}; give 0 or more")
-    if not LEAST <= regularization <= MOST:
-        raise PullbackError(f"regularization is {regularization!r}; give a number from {LEAST:g} to {MOST:g}")
-    if hessian not in ("gauss_newton", "full"):
-        raise PullbackError(f"hessian is {hessian!r}; choose 'gauss_newton' or 'full'")
-    if search not in TRUST:
-        raise PullbackError(f"search is {search!r}; choose 'longest' or 'best'")

@@ -1,4 +1,4 @@
-"""A motion on its way to the best one, and the search along a policy for a better motion."""
+"""An iterate of iLQR: states, controls, gaps and cost; and the line search along a policy."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Search = Literal["longest", "best"]
 
 WHOLE = (1.0,)
 SHORTER = tuple(0.5**k for k in range(1, 10))
-"""The step that is tried first, and those that are tried where it is too long."""
+"""The step length tried first, and those tried where it fails."""
 SPREAD = (1.0, 0.5, 0.25, 0.125, 0.03, 0.005)
-"""The steps of which the best is taken, where that is asked for."""
+"""Step lengths of the "best" line search."""
 ENOUGH, TOO_MUCH = 0.1, 2.0
-"""The share of an expected fall of the cost that there must be, and of an expected rise that there may be."""
+"""Required fraction of an expected decrease of the cost, and allowed multiple of an expected increase."""
 ROUNDING = 16.0
 """Multiples of the rounding error of a cost that count as no change."""
 
 
 def on_host(*tensors: Tensor) -> list[np.ndarray]:
-    """Return tensors of one shape as arrays that Python can look at, in one transfer from a device."""
+    """Return tensors of one shape as numpy arrays, in one transfer from the device."""
     if tensors[0].is_cpu:
         return [x.numpy() for x in tensors]
     return list(torch.stack(tensors).cpu().numpy())
 
 
 class Promise(NamedTuple):
-    """What a policy promises each problem (B,): parts of the change of cost, the steepest control, and if it exists."""
+    """Expected change of cost (linear, quadratic), largest control gradient, whether there is a policy; (B,) each."""
 
     linear: np.ndarray
     quadratic: np.ndarray
@@ -66,7 +66,7 @@ class Iterate:
         return self.gap == 0.0
 
     def motions(self, worlds: Tensor | None) -> tuple[Trajectory, Tensor]:
-        """Return states and controls of some problems, all by default."""
+        """Return states and controls of the given problems, by default all."""
         if worlds is None:
             return self.states, self.controls
         x = self.states
@@ -75,7 +75,7 @@ class Iterate:
         return states, self.controls.index_select(1, worlds)
 
     def seen_from_next(self, rows: Tensor) -> Tensor:
-        """Take rows (T, B, 2 nv, n) of changes after each step to the axes of the state that is there, past the gap."""
+        """Transport tangent rows (T, B, 2 nv, n) after each step across the gap, to the axes of the next state."""
         manifold, nv = self.sim.manifold, self.sim.nv
         assert self.gaps is not None
         there = self.states.q[1:]
@@ -84,9 +84,9 @@ class Iterate:
 
 
 def first_iterate(problem: Problem, controls: Tensor | None, states: Trajectory | State | None) -> Iterate:
-    """Return where the search starts: the rollout of the controls, or the states given with the gaps between them.
+    """Return the first iterate: the rollout of the controls, or the given states with the gaps between them.
 
-    A problem whose first motion does not stay finite costs infinitely much, and its states stay where they start.
+    A problem whose first motion is not finite has infinite cost and keeps its initial state.
     """
     sim, gaps = problem.sim, None
     controls = _given_controls(problem, controls)
@@ -106,14 +106,14 @@ def first_iterate(problem: Problem, controls: Tensor | None, states: Trajectory 
     cost = np.where(np.isfinite(cost) & ~np.asarray(is_wild), cost, np.inf)
     if not np.isfinite(cost).any():
         raise PullbackError(
-            "the first motion does not stay finite, or its cost does not; give other first controls, a first guess of "
-            "the states (states=...), or take a smaller dt"
+            "the first motion or its cost is not finite; give other first controls, a first guess of the states "
+            "(states=...), or a smaller dt"
         )
     return Iterate(sim, motion, controls, gaps, cost)
 
 
 def _given_controls(problem: Problem, controls: Tensor | None) -> Tensor:
-    """Return the first controls within their bounds, by default none."""
+    """Return the first controls within their bounds, by default zero."""
     sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
     if controls is None:
         controls = torch.zeros(shape, dtype=sim.dtype, device=sim.device)
@@ -127,7 +127,7 @@ def _given_controls(problem: Problem, controls: Tensor | None) -> Tensor:
 
 
 def _given_states(problem: Problem, states: Trajectory | State) -> Trajectory:
-    """Return a guess of the states as a motion that starts where the problem does."""
+    """Return the guessed states as a motion that starts at the problem's initial state."""
     sim = problem.sim
     shape = (problem.horizon + 1, problem.batch)
     q, qd, impulses = states.q.detach(), states.qd.detach(), states.impulses
@@ -150,7 +150,7 @@ def _given_states(problem: Problem, states: Trajectory | State) -> Trajectory:
 
 
 def find_gaps(sim: Sim, states: Trajectory, controls: Tensor) -> Tensor:
-    """Return how far each step leads from the state that follows it, f(x, u) - x', (T, B, 2 nv)."""
+    """Return the gaps between each step's result and the next state, f(x, u) - x', (T, B, 2 nv)."""
     T, B, _ = controls.shape
     if sim.parameters.packed().shape[0] == 1:
         before = [None if x is None else x[:T].flatten(0, 1) for x in (states.q, states.qd, states.impulses)]
@@ -162,18 +162,18 @@ def find_gaps(sim: Sim, states: Trajectory, controls: Tensor) -> Tensor:
     return sim.difference(State(states.q[1:], states.qd[1:]), State(q, qd))
 
 
-# -- the search along a policy -------------------------------------------------------------------------------------
+# -- line search ---------------------------------------------------------------------------------------------------
 
 
 def line_search(
     problem: Problem, here: Iterate, policy: Policy, promise: Promise, live: np.ndarray, search: Search = "longest"
 ) -> tuple[Iterate, np.ndarray]:
-    """Return the motion after the longest step that lowers the cost enough, and the steps (B,), 0 where none does.
+    """Return the motion after the longest step that lowers the cost enough, and the step lengths (B,), 0 for none.
 
-    A whole step is tried first, and nine shorter ones for the problems that it does not suit: side by side on a GPU,
-    the likelier ones first on a CPU. With `search="best"` several are tried side by side, and the best is taken.
+    The full step is tried first, then nine shorter ones for the problems where it fails: all at once on a GPU, longer
+    ones first on a CPU. With `search="best"` several are tried at once, and the lowest cost is taken.
     """
-    # worlds with parameters of their own are launched all together, and cannot be tried several times in one launch
+    # worlds with their own parameters need a launch of all worlds, so step lengths are tried one by one
     shares = len(problem.sim.parameters.packed()) == 1
     takes_best = search == "best" and here.gaps is None
     few = (SHORTER,) if here.controls.is_cuda else (SHORTER[:1], SHORTER[1:3], SHORTER[3:])
@@ -199,7 +199,7 @@ def line_search(
 def _choose(
     here: Iterate, promise: Promise, steps: Sequence[float], costs: np.ndarray, worlds: np.ndarray, takes_best: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tell for which problems one of the costs (A, W) after steps (A,) will do, and the number of that step."""
+    """Return which problems accept one of the costs (A, W) after steps (A,), and the index of that step."""
     before = here.cost[worlds]
     noise = ROUNDING * np.finfo(costs.dtype).eps * abs(before)
     if takes_best:
@@ -213,12 +213,12 @@ def _choose(
 
 
 def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float], worlds: np.ndarray | None) -> Iterate:
-    """Return the motions after steps (A,) of some problems, all by default, A W of them, those of a step together."""
+    """Return the motions (A W) after steps (A,) of the given problems, by default all, ordered by step."""
     sim, many, device = problem.sim, len(steps), here.controls.device
     chosen = None if worlds is None else torch.from_numpy(worlds).to(device).repeat(many)
 
     def spread(x: Tensor, dim: int = 1) -> Tensor:
-        """Return what each motion reads, from (T, B, ...) or with dim 0 from (B, ...)."""
+        """Repeat data (T, B, ...), or with dim 0 (B, ...), for each trial."""
         return x if chosen is None else x.index_select(dim, chosen)
 
     def bound(x: Tensor | None) -> Tensor | None:
@@ -237,7 +237,7 @@ def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float]
         share = controls.new_tensor(steps).repeat_interleave(controls.shape[1] // many)[:, None]
         controls = controls + share * spread(policy.k)
     if here.gaps is not None and steps[0] != 1.0:
-        # what is left of the gaps after a step that is not a whole one
+        # the remaining gaps after a partial step
         defects = (share - 1.0) * spread(here.gaps)
         gaps = sim.manifold.reverse(defects)
     motion, applied = sim.feedback_rollout(
@@ -255,13 +255,13 @@ def _try(problem: Problem, here: Iterate, policy: Policy, steps: Sequence[float]
 def _costs(
     problem: Problem, here: Iterate, motion: Trajectory, controls: Tensor, many: int, worlds: np.ndarray | None
 ) -> Tensor:
-    """Return what tries cost, (A, W); one that does not stay finite has no cost, whatever the costs look at."""
+    """Return the costs (A, W) of trials; NaN for motions that are not finite, whatever the cost depends on."""
     left = (0.0 * motion.q[-1]).sum(-1) + (0.0 * motion.qd[-1]).sum(-1)
     if worlds is None:
         return (problem.cost(motion, controls) + left)[None]
 
     def all_problems(tried: Tensor, known: Tensor) -> Tensor:
-        """Return tries (A, N, B, n) of all problems: costs know theirs by their place."""
+        """Return trials (A, N, B, n) for all problems: costs identify a problem by its index."""
         full = known.repeat(many, 1, 1, 1)
         full[:, :, worlds] = tried.unflatten(1, (many, -1)).movedim(1, 0)
         return full

@@ -1,27 +1,31 @@
-"""Model-predictive control: plan, act for a moment, look, plan again; on a plant that may differ from the model."""
+"""Model-predictive control by iLQR, on a plant that may differ from the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from pullback.control.ilqr.ilqr import ilqr
+from pullback.control.ilqr.options import IlqrOptions
 from pullback.control.ilqr.problem import Problem, clamp
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)
 class Drive:
-    """What the plant did under replanning: one entry for each of its steps."""
+    """The motion of the plant under replanning: one entry for each of its steps."""
 
     q: Tensor
     """(S + 1, B, nq)"""
@@ -30,21 +34,21 @@ class Drive:
     controls: Tensor
     """(S, B, nu)"""
     cost: Tensor
-    """Of each plan when it was made, (plans, B)."""
+    """Cost of each plan, (plans, B)."""
     planning: list[float]
-    """Seconds that each plan took."""
+    """Computing time [s] of each plan."""
     duration: float
-    """Seconds that passed in the plant."""
+    """Simulated time [s] of the plant."""
     interrupted: bool = False
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds in the plant for each second of planning, the first plan left out; above 1 it keeps up."""
+        """Simulated time per planning time, without the first plan; above 1 it runs in real time."""
         later = self.planning[1:] or self.planning
         return self.duration / len(self.planning) * len(later) / sum(later)
 
     def __str__(self) -> str:
-        """Say how it went."""
+        """Return duration, planning time and real-time factor as text."""
         plan = 1e3 * sum(self.planning) / len(self.planning)
         return (
             f"{self.duration:.3g} s with {len(self.planning)} plans of {plan:.3g} ms: "
@@ -64,13 +68,14 @@ def mpc(
     first_iterations: int = 50,
     feedback: bool = True,
     update: Callable[[int, Problem], Problem] | None = None,
-    **options: Any,
+    **options: Unpack[IlqrOptions],
 ) -> Drive:
-    """Drive a plant for `steps` steps of the model, planning again every `replan_every` of them.
+    """Control a plant for `steps` steps of the model, with a new plan every `replan_every` steps.
 
-    Each plan starts from where the plant is and from the last plan, shifted, and gets `iterations` iterations, the
-    first one `first_iterations`. Between plans the gains answer to what the plant does, if `feedback`. The plant's dt
-    is the model's or a whole fraction of it. `update(step, problem)` may return another problem, say with a new target.
+    Each plan starts at the plant's state, is warm-started from the shifted last plan, and gets `iterations` iterations,
+    the first one `first_iterations`. With `feedback` the gains of the plan act on the plant's deviation from it. The
+    plant's dt is the model's or an integer fraction of it. `update(step, problem)` may return another problem, for
+    instance with a new target. Further options are those of `ilqr`.
     """
     ratio = _check(problem, plant, steps, replan_every)
     here = problem.state if state is None else state.detach()
@@ -107,12 +112,12 @@ def mpc(
 
 
 def _from(problem: Problem, here: State) -> Problem:
-    """Return the problem from where the plant is; contact impulses are the model's own."""
+    """Return the problem from the plant's state; contact impulses are the model's own."""
     return problem.start_from(State(here.q, here.qd, problem.state.impulses))
 
 
 def _check(problem: Problem, plant: Sim, steps: int, replan_every: int) -> int:
-    """Return how many steps of the plant make one of the model."""
+    """Return the number of plant steps in a model step."""
     model = problem.sim
     if (plant.nq, plant.nv, plant.nu, plant.dtype, plant.device) != (
         model.nq,

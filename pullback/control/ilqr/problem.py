@@ -1,4 +1,4 @@
-"""An optimal control problem: a simulation, where it starts, for how long, what it costs and what is allowed."""
+"""An optimal control problem: simulation, initial states, horizon, costs, bounds and constraints."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 SLACK = 1e-3
-"""How far [rad, m] a state may lie beyond a joint's end, which is not perfectly hard."""
+"""How far [rad, m] a state may be beyond a joint limit, which is not perfectly hard."""
 
 
 class Problem:
-    """B problems side by side, one for each world of `state`, each over `horizon` steps of the simulation.
+    """A batch of B problems, one for each world of `state`, each over `horizon` steps of the simulation.
 
     The cost of a motion is the sum of the `running` cost over the states before each step and its controls, and of the
     `terminal` cost of the last state. Controls stay between `lower` and `upper`, a number, (nu,) or (T, B, nu), and
-    torques within what their motors give. `constraints` are met by an augmented Lagrangian. Whatever cannot work is
-    refused here, before anything runs.
+    torques within their motors' limits. `constraints` are met by an augmented Lagrangian. Invalid problems raise here,
+    before anything runs.
     """
 
     def __init__(
@@ -52,11 +52,9 @@ class Problem:
         if not isinstance(horizon, Integral) or isinstance(horizon, bool) or horizon < 1:
             raise PullbackError(f"the horizon is {horizon!r}; give the number of steps, 1 or more")
         if sim.nu == 0:
-            raise PullbackError("nothing in this world is driven, so there is nothing to control; give it actuators")
+            raise PullbackError("nothing in this world is actuated, so there is nothing to control; give it actuators")
         if running is None and terminal is None:
-            raise PullbackError(
-                "a problem without costs: every motion is as good as any other; give running or terminal"
-            )
+            raise PullbackError("a problem without costs; give running or terminal")
         self.sim, self.horizon = sim, int(horizon)
         self.state = _check_state(sim, state)
         _check_limits(sim, self.state)
@@ -69,7 +67,7 @@ class Problem:
         self._check_cost()
 
     def start_from(self, state: State) -> Problem:
-        """Return the same problem from other states, where a plant may be beyond the ends of its joints."""
+        """Return the same problem from other states, which may be beyond joint limits as a plant's can."""
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.state = _check_state(self.sim, state)
@@ -85,20 +83,20 @@ class Problem:
         return other
 
     def renew(self) -> None:
-        """Read again what may have changed in the simulation since the last search."""
+        """Read parameters of the simulation that may have changed since the last search."""
         self.running.renew()
         self.terminal.renew()
 
     def numbers_of(self, chosen: np.ndarray) -> Tensor | None:
-        """Return the numbers of chosen problems (B,); None for all of them, as worlds of their own kind must stay."""
+        """Return the indices of chosen problems (B,); None for all, which worlds with their own parameters need."""
         if chosen.all() or len(self.sim.parameters.packed()) > 1:
             return None
         return torch.from_numpy(chosen.nonzero()[0]).to(self.sim.device)
 
-    # -- what a motion costs -------------------------------------------------------------------------------------
+    # -- cost of a motion ----------------------------------------------------------------------------------------
 
     def cost(self, states: Trajectory, controls: Tensor) -> Tensor:
-        """Return what motions cost (..., B): states q (..., T+1, B, nq), controls (..., T, B, nu)."""
+        """Return the cost of motions (..., B): states q (..., T+1, B, nq), controls (..., T, B, nu)."""
         q, qd, T = states.q, states.qd, self.horizon
         ran = self.running.values(q[..., :T, :, :], qd[..., :T, :, :], controls).sum(-2)
         return ran + self.terminal.values(q[..., T:, :, :], qd[..., T:, :, :], None)[..., 0, :]
@@ -115,7 +113,7 @@ class Problem:
         return total
 
     def _constant_blocks(self) -> Quadratic:
-        """Return the second derivatives that never change."""
+        """Return the constant second derivatives."""
         T, B, n, m = self.horizon, self.batch, 2 * self.sim.nv, self.sim.nu
         sizes = ((T + 1, B, n), (T, B, m), (T + 1, B, n, n), (T, B, m, m), (T, B, m, n))
         total = Quadratic(*[torch.zeros(size, dtype=self.sim.dtype, device=self.sim.device) for size in sizes])
@@ -125,7 +123,7 @@ class Problem:
         return total
 
     def _check_cost(self) -> None:
-        """Refuse costs that are not finite where the motion starts."""
+        """Raise for costs that are not finite at the initial state."""
         q, qd, T = self.state.q, self.state.qd, self.horizon
         u = torch.zeros(T, self.batch, self.sim.nu, dtype=self.sim.dtype, device=self.sim.device)
         u = clamp(u, self.lower, self.upper)
@@ -151,7 +149,7 @@ def _split(total: Quadratic, steps: int) -> tuple[Blocks, Blocks]:
 
 
 def _check_state(sim: Sim, state: State) -> State:
-    """Return the state, once for each problem, if it fits the simulation and its joints are within their limits."""
+    """Return the state for each problem; raise if it does not fit the simulation or violates joint limits."""
     worlds = sim._check_state(state)
     given = sim.parameters.packed().shape[0]
     if worlds not in (1, given) and given != 1:
@@ -167,7 +165,7 @@ def _check_state(sim: Sim, state: State) -> State:
 
 
 def _check_limits(sim: Sim, state: State) -> None:
-    """Refuse a state beyond the ends of its joints."""
+    """Raise for a state beyond its joint limits."""
     limited = torch.as_tensor(sim.arrays.limit_dof, device=sim.device).long()
     if not len(limited):
         return
@@ -208,7 +206,7 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
 
 
 def _within_motors(problem: Problem, low: Tensor | None, high: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Return bounds within what motors give: beyond that a torque changes nothing, and has no gradient."""
+    """Return bounds within the motors' limits: beyond them a torque has no effect and no gradient."""
     sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
     numbers = sim.parameters().actuators.detach().unflatten(1, (sim.nu, -1))
     most = torch.stack([actuator.control_reach(numbers[:, k]) for k, actuator in enumerate(sim.world.actuators)], -1)
@@ -222,11 +220,11 @@ def _within_motors(problem: Problem, low: Tensor | None, high: Tensor | None) ->
         k = int(empty.nonzero()[0])
         reach = most.expand(shape)[0, 0, k].item()
         raise PullbackError(
-            f"the bounds of control {k} ({sim.arrays.actuator_names[k]}) lie beyond what its motor gives, {reach:g}"
+            f"the bounds of control {k} ({sim.arrays.actuator_names[k]}) lie beyond its motor's limit, {reach:g}"
         )
     return low, high
 
 
 def _fits(given: torch.Size, shape: tuple[int, ...]) -> bool:
-    """Tell whether sizes broadcast to a shape."""
+    """Return whether sizes broadcast to a shape."""
     return all(a in (1, b) for a, b in zip(reversed(given), reversed(shape)))

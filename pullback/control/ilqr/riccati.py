@@ -41,7 +41,7 @@ class Quadratic(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What to change in the controls, du = a k + K dx for a step a in (0, 1], and what the cost should change by.
+    """A change of the controls, du = a k + K dx for a step a in (0, 1], and its expected change of cost.
 
     The quadratic model expects a change of a linear + a²/2 quadratic, when gaps are closed by their part a as well.
     """
@@ -55,7 +55,7 @@ class Policy(NamedTuple):
     quadratic: Tensor
     """(B,)"""
     gradient: Tensor
-    """The largest |Qu| of a control that its box lets follow it (B,); infinite where not ok."""
+    """The largest |Qu| of a control that is not held at a bound (B,); infinite where not ok."""
     ok: Tensor
     """Whether every Quu was positive definite, and all finite (B,); where not, the policy is zero."""
 
@@ -117,14 +117,14 @@ SHARD_GAP = 64
 def _launcher(
     steps: int, problems: int, n: int, m: int, bounded: bool, dtype: torch.dtype, device: torch.device
 ) -> tuple[Launcher, int]:
-    """Return the kernel for problems of one size, and how many numbers of scratch each takes."""
+    """Return the kernel for problems of one size, and the scratch numbers each needs."""
     name = device_name(device)
     job, numbers = make_riccati(steps, problems, n, m, bounded=bounded, device=name)
     return Launcher(kernels(REAL[dtype]), name, job), numbers
 
 
 class _Reader:
-    """Makes arrays for the kernel of tensors that go with B, and keeps those that it had to copy."""
+    """Converts tensors to arrays for the kernel, and keeps the copies it had to make alive."""
 
     def __init__(self, B: Tensor) -> None:
         self.B, self.dtype, self.device, self.size = B, B.dtype, B.device, B.element_size()
@@ -132,7 +132,7 @@ class _Reader:
         self.kept: list[Tensor] = []
 
     def __call__(self, name: str, x: Tensor, *inner: int, more: int = 0) -> Strided:
-        """Return x (T + more, B, *inner), or (1, B): items that are one stride apart, rows another."""
+        """Return x (T + more, B, *inner), or (1, B), as an array with one stride between items and one between rows."""
         shape = (self.steps + more, self.problems, *inner) if inner else (1, self.problems)
         if x.shape != shape:
             raise PullbackError(f"{name} is {tuple(x.shape)}; with B {tuple(self.B.shape)} it must be {shape}")

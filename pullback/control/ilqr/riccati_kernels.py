@@ -24,13 +24,13 @@ from pullback.control.ilqr.dense_kernels import (
 from pullback.core.modules import kernel_module, made_once
 
 BOX_STEPS = wp.constant(50)
-"""Projected Newton's steps, at most."""
+"""The most steps of projected Newton."""
 
 BOX_HALVINGS = wp.constant(20)
-"""How often one of them is halved, at most."""
+"""The most halvings of one of them."""
 
 ENOUGH = 0.1
-"""The part of the fall that the slope promises with which a step is content."""
+"""Required fraction of the decrease that the slope predicts (Armijo)."""
 
 RESULTS = 4
 """Rows of a problem's result: linear, quadratic, gradient, ok."""
@@ -38,14 +38,14 @@ RESULTS = 4
 
 @wp.struct
 class Riccati:
-    """What the backward pass is told: sizes, lanes of a problem, and where things stand in its scratch."""
+    """Sizes of the backward pass, lanes per problem, and offsets in its scratch."""
 
     steps: int
     problems: int
     n: int
     m: int
     lanes: int
-    bounded: int  # 1: there are bounds of controls
+    bounded: int  # 1: controls are bounded
     V: int
     v: int
     W: int
@@ -62,7 +62,7 @@ class Riccati:
 
 
 def make_riccati(steps: int, problems: int, n: int, m: int, *, bounded: bool, device: str) -> tuple[Any, int]:
-    """Return what the kernel is told, and how many numbers of scratch a problem takes."""
+    """Return the kernel's sizes and offsets, and the scratch numbers of a problem."""
     job = Riccati()
     job.steps, job.problems, job.n, job.m = steps, problems, n, m
     job.lanes, job.bounded = lanes_on(device), int(bounded)
@@ -121,7 +121,7 @@ def write_held(
     high: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), m: int,
     slope: wp.array2d(dtype=Any), held: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the gradient at x, and which variables it presses against a bound; return how many of them changed."""
+    """Write the gradient at x and which variables are held at a bound; return how many of these changed."""
     changed = int(0)
     zero = Q.dtype(0.0)
     for i in range(m):
@@ -146,7 +146,7 @@ def try_step(
     x: wp.array2d(dtype=Any), slope: wp.array2d(dtype=Any), step: wp.array2d(dtype=Any), length: Any, m: int,
     move: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the move to the point of the box next to x + length step; tell whether it falls enough, and is whole."""
+    """Write the projection of x + length step onto the box; return whether it decreases enough, and is unprojected."""
     whole = bool(True)
     along = Q.dtype(0.0)
     for i in range(m):
@@ -169,10 +169,10 @@ def box_qp(
     low: wp.array2d(dtype=Any), high: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
     x: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the least point of x^T Q x / 2 + q^T x in the box and the factor of the free part of Q.
+    """Write the minimiser of x^T Q x / 2 + q^T x in the box and the factor of the free part of Q.
 
-    Each step solves for the variables that no bound holds, and is halved, and clamped to the box, until the quadratic
-    falls enough. Return whether the free part of Q is positive definite.
+    Each step solves for the free variables, and is halved and projected onto the box until the quadratic decreases
+    enough. Return whether the free part of Q is positive definite.
     """
     m = job.m
     one = Q.dtype(1.0)
@@ -251,7 +251,7 @@ def steepest(
     job: Riccati, u: wp.array2d(dtype=Any), low: wp.array2d(dtype=Any), high: wp.array2d(dtype=Any),
     Qu: wp.array2d(dtype=Any), gradient: Any,
 ):  # fmt: skip
-    """Return the larger of `gradient` and the largest |Qu| of a control that its box lets follow it."""
+    """Return the larger of `gradient` and the largest |Qu| of a control that is not held at a bound."""
     zero = Qu.dtype(0.0)
     largest = zero + gradient
     for i in range(job.m):
@@ -318,7 +318,7 @@ def write_value(
     plus_row_product(v, Qx, k, Qux, m, n, lane, lanes)
     plus_symmetric(Qxx, Qxx, Qux, K, n, m, n, lane, lanes)
     mirror(V, Qxx, r, n, lane, lanes)
-    # of all that is not finite, gains too, some reaches the diagonal or the gradient
+    # whatever is not finite, gains included, reaches the diagonal or the gradient
     total = zero
     for j in range(lane, n, lanes):
         total += wp.abs(v[0, j]) + wp.abs(Qxx[j, j])
@@ -406,7 +406,7 @@ def kernels(real: type) -> Any:
             else:
                 uxt = matrix(ux, at, 0, 0)
                 plus_dots(du, kt, Kt, dx, m, n, lane, lanes)
-                # what the cost's Hessian makes of the change; the mixed part counts twice
+                # quadratic part of the change; the mixed term counts twice
                 row_product(bent, dx, matrix(xx, at, 0, 0), n, n, lane, lanes)
                 plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)
                 plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)

@@ -1,4 +1,4 @@
-"""What to look at when a gradient through contact does not help: where in time it is large, and where modes change."""
+"""Diagnostics of gradients through contact: their size over time, and where contact modes change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Tensor = torch.Tensor
 def gradient_by_step(gradient: Tensor, time: int = 0) -> Tensor:
     """Return the norm of the gradient by controls (T, B, nu) at each step, (T, B); `time` is the dimension of steps.
 
-    With `time=1` the controls are candidates (B, T, nu), and so it returns (T, B) as well. It grows towards the first
-    step where motion is unstable, and is zero where controls do not matter. Values that are not finite are an error.
+    With `time=1` the controls are candidates (B, T, nu); the result is (T, B) too. It grows towards the first step if
+    the motion is unstable, and is zero where controls have no effect. Values that are not finite raise an error.
     """
     if gradient.ndim != 3 or time not in (0, 1):
         raise PullbackError(f"the gradient is {tuple(gradient.shape)}; give (T, B, nu), or (B, T, nu) with time=1")
@@ -31,10 +31,10 @@ def gradient_by_step(gradient: Tensor, time: int = 0) -> Tensor:
 
 @torch.no_grad()
 def contact_modes(sim: Sim, states: Trajectory, controls: Tensor | None = None, every: int = 1) -> Tensor:
-    """Return a number for the set of shape pairs that press on each other, (B, T): equal numbers, equal sets.
+    """Return a hash of the set of shape pairs in contact, (B, T): equal numbers, equal sets.
 
-    Looked at are the first T states, one in `every`, as one batch. Pairs count if the step from there gives them a
-    force, under the controls (T, B, nu) if given. Zero is no contact at all.
+    It is computed for the first T states, one in `every`, as one batch. A pair is in contact if the step from there
+    has a contact force, under the controls (T, B, nu) if given. Zero means no contact.
     """
     kept, worlds = len(states) - 1, states.q.shape[1]
     moments = torch.arange(0, kept, every)
@@ -49,18 +49,18 @@ def contact_modes(sim: Sim, states: Trajectory, controls: Tensor | None = None, 
 
 
 def _number(contacts: list) -> int:
-    """Return a number for the pairs that press."""
+    """Return a hash of the pairs with a contact force."""
     pairs = sorted({"|".join(c.shapes) for c in contacts if any(c.force)})
     return zlib.crc32("\n".join(pairs).encode()) if pairs else 0
 
 
 def share_with_changes(modes: Tensor) -> float:
-    """Return the share of worlds whose contact mode (B, T) changes along the rollout."""
+    """Return the fraction of worlds whose contact mode (B, T) changes along the rollout."""
     return (modes[:, 1:] != modes[:, :-1]).any(1).double().mean().item()
 
 
 def changed_worlds(before: Tensor, after: Tensor) -> Tensor:
-    """Return which worlds (B,) have other modes (B, T) than before, anywhere along the rollout."""
+    """Return which worlds (B,) have different modes (B, T) anywhere along the rollout."""
     if before.shape != after.shape:
         raise PullbackError(f"modes {tuple(before.shape)} and {tuple(after.shape)}; compare rollouts of the same shape")
     return (before != after).any(1)

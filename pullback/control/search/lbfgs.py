@@ -1,9 +1,9 @@
-"""L-BFGS for a batch: every row is a search of its own, with its own history and its own line search.
+"""L-BFGS for a batch: every row has its own history and its own line search.
 
 Notation of a row: x the point accepted last, f and g its loss and gradient, d the direction, a the length along it; s
 and y the changes of x and g in accepted steps. The two-loop recursion gives d = -H g; a trial x + a d is accepted by
-Armijo's rule, f(x + a d) <= f + c a g·d, or a is shortened by the parabola through what is known. Each trial is one
-evaluation with its gradient: what is counted is what is computed.
+Armijo's rule, f(x + a d) <= f + c a g·d, or a is shortened by parabolic interpolation. Each trial is one evaluation
+with its gradient, and counts as an iteration.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Tensor = torch.Tensor
 
 ARMIJO = 1e-4
 SHORTEST, LONGEST = 0.1, 0.5
-"""A step that is refused is shortened at least to half and at most to a tenth."""
+"""A rejected step is shortened by a factor between these."""
 REFUSALS = 8
-"""After so many in a row the history is forgotten; as many along the gradient, and the row rests."""
+"""After this many rejections in a row the history is reset; after as many along the gradient the row ends."""
 CURVATURE = 1e-10
 GROWTH = 10.0
-"""A step is at most so many times as long as the one accepted before."""
+"""A step is at most this many times as long as the last accepted one."""
 
 
 class BatchLBFGS:
@@ -33,7 +33,7 @@ class BatchLBFGS:
 
     def __init__(self, x: Tensor, first: float, memory: int = 10) -> None:
         rows, n = x.shape
-        self.first, self.ended = first, ""
+        self.first, self.ended, self.settings = first, "", {}
         zeros, none = x.new_zeros(rows), x.new_zeros(memory, rows)
         self._tensors = {
             "x": x.clone(),
@@ -66,7 +66,7 @@ class BatchLBFGS:
         self._remember(accepted, trial - t["x"], g - t["g"])
         moved = (trial - t["x"]).norm(dim=1)
         t["length"] = torch.where(accepted & (moved > 0), moved, t["length"])
-        # refused: the parabola through f, slope and the trial's loss
+        # rejected: parabola through f, slope and the trial's loss
         curve = f - t["f"] - t["a"] * slope
         fitted = -slope * t["a"].square() / (2.0 * curve)
         fitted = torch.where(fitted.isfinite(), fitted, 0.0)
@@ -97,7 +97,7 @@ class BatchLBFGS:
         t["gamma"] = torch.where(kept, sy / torch.where(kept, yy, 1.0), t["gamma"])
 
     def _turn(self, rows: Tensor) -> None:
-        """Give these rows the direction -H g, and a length that is not too far beyond what was accepted before."""
+        """Set the direction -H g of these rows, with a length limited by the last accepted step."""
         t = self._tensors
         q, alphas = t["g"].clone(), []
         for s, y, rho in zip(t["s"].flip(0), t["y"].flip(0), t["rho"].flip(0)):
@@ -117,6 +117,8 @@ class BatchLBFGS:
         """Return the points, directions and histories."""
         return {"tensors": self._tensors, "ended": self.ended}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
-        self._tensors, self.ended = state["tensors"], state["ended"]
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        device = self._tensors["x"].device
+        self._tensors = {name: tensor.to(device) for name, tensor in state["tensors"].items()}
+        self.ended = state["ended"]

@@ -1,88 +1,85 @@
-"""The loop that every search runs: ask for candidates, evaluate them as one batch, tell the method, keep the best.
-
-What the methods share stands here: the history, early stop, the progress bar, Ctrl-C, and checkpoints that a later run
-continues from with the identical result.
-"""
+"""Search over a batch of candidates: ask a method for them, evaluate them together, tell the method, keep the best."""
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pullback.control.search.options import SearchSettings
 from pullback.core.errors import PullbackError
-from pullback.core.interrupt import gentle_interrupt
+from pullback.core.search_loop import Checkpoint, SearchLoop, has_stalled
 
 Tensor = torch.Tensor
 
 
 class Evaluation(NamedTuple):
-    """What a batch of candidates is worth: losses (B,), gradients (B, n) if asked for, and which are not finite."""
+    """Losses (B,) of a batch of candidates, gradients (B, n) if asked for, and which rows are not finite."""
 
     losses: Tensor
     gradients: Tensor | None
     bad: Tensor
     modes: Tensor | None = None
-    """The contact mode of each world (B, k) where the objective tells it."""
+    """The contact mode of each world (B, k), if the objective returns it."""
 
 
 class Method(Protocol):
-    """A way to search: proposes free numbers (B, n), and learns what they are worth."""
+    """An optimiser that proposes unbounded candidates (B, n) and learns from their evaluation."""
 
     name: str
     uses_gradient: bool
+    ended: str
+    """Why the method cannot improve any further, or an empty string."""
+    settings: dict[str, Any]
+    """Settings of its own in which a resumed search must agree."""
 
     def ask(self) -> Tensor:
         """Return the candidates to evaluate next."""
         ...
 
     def tell(self, found: Evaluation) -> None:
-        """Take in what the candidates asked for are worth."""
+        """Take in the evaluation of the candidates asked for."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return all that the next steps depend on: tensors, numbers, lists and dicts."""
+        """Return everything later steps depend on: tensors, numbers, lists and dicts."""
         ...
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
         ...
 
 
 @dataclass
 class Found:
-    """What a search found. An iteration is one batch of rollouts, with its backward pass where gradients are used."""
+    """The result of a search. An iteration is one batch of rollouts, with a backward pass where gradients are used."""
 
     best: Tensor
-    """The best candidate of all (*shape); of `train` the module's parameters in a row."""
+    """The best candidate of all (*shape); of `train` the module's parameters as one vector."""
     loss: float
     losses: Tensor
     """Loss of every candidate in every iteration (iterations, B); NaN where it was not finite or left out."""
     seconds: Tensor
     """Wall-clock time from the start to the end of each iteration (iterations,)."""
     evaluations: Tensor
-    """Rollouts up to the end of each iteration (iterations,)."""
+    """Number of rollouts up to the end of each iteration (iterations,)."""
     gradient_norms: Tensor
     """(iterations, B); NaN for methods without gradients."""
     mode_changes: Tensor
-    """Share of worlds whose contact mode is another than in the iteration before (iterations,); NaN if not told."""
+    """Fraction of worlds whose contact mode changed since the last iteration (iterations,); NaN if not returned."""
     bad: Tensor
-    """How many worlds were not finite in each iteration (iterations,)."""
+    """Number of worlds that were not finite in each iteration (iterations,)."""
     each: Tensor
     """The best candidate of each start (B, *shape); of gradient-free methods the last population."""
     each_loss: Tensor
     method: str
     reason: str
-    """Why it ended: 'iterations', 'target', 'patience', 'interrupted', or what the method says."""
+    """Why it ended: "iterations", "target", "patience", "callback", "interrupted", or the method's own reason."""
 
     @property
     def interrupted(self) -> bool:
@@ -97,9 +94,11 @@ class Found:
 
 @dataclass
 class Record:
-    """The history of a search: one row an iteration."""
+    """The history of a search: one row per iteration."""
 
     losses: list[Tensor] = field(default_factory=list)
+    lowest: list[float] = field(default_factory=list)
+    """The lowest loss of each iteration."""
     seconds: list[float] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     gradient_norms: list[Tensor] = field(default_factory=list)
@@ -128,8 +127,9 @@ class Record:
         self.mode_changes.append(changed)
         self.bad.append(int(found.bad.sum()))
         first = int(comparable.argmin())
-        if comparable[first] < self.best_loss:
-            self.best, self.best_loss = z[first].clone(), comparable[first].item()
+        self.lowest.append(comparable[first].item())
+        if self.lowest[-1] < self.best_loss:
+            self.best, self.best_loss = z[first].clone(), self.lowest[-1]
         if not keep_each or self.each is None or self.each_loss is None:
             self.each, self.each_loss = z.clone(), comparable
         else:
@@ -137,162 +137,123 @@ class Record:
             self.each = torch.where(better[:, None], z, self.each)
             self.each_loss = torch.where(better, comparable, self.each_loss)
 
-
-@dataclass
-class Settings:
-    """When a search ends, what it shows and where it saves."""
-
-    iterations: int
-    target: float | None = None
-    patience: int | None = None
-    tolerance: float = 1e-4
-    checkpoint: Path | None = None
-    resume: Path | None = None
-    save_every: float = 30.0
-    progress: bool = True
-    label: str = "searching"
-    fingerprint: dict[str, Any] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Refuse settings that make no search."""
-        if not isinstance(self.iterations, int) or self.iterations < 1:
-            raise PullbackError(f"iterations is {self.iterations!r}; give 1 or more")
-        if self.patience is not None and self.patience < 1:
-            raise PullbackError(f"patience is {self.patience}; give 1 iteration or more, or None")
-        if self.resume is not None and not Path(self.resume).is_file():
-            raise PullbackError(f"no checkpoint to resume from at {self.resume}; leave resume out to start anew")
-
-
-def run_search(
-    method: Method,
-    evaluate: Callable[[Tensor, bool], Evaluation],
-    settings: Settings,
-    callback: Callable[[int, Evaluation], bool | None] | None = None,
-    console: Console | None = None,
-) -> tuple[Record, str]:
-    """Iterate until the settings, the method, the callback or the user say stop; return the history and the reason."""
-    settings.check()
-    record = Record() if settings.resume is None else load_checkpoint(settings.resume, method, settings.fingerprint)
-    path = settings.checkpoint or settings.resume
-    spent = record.seconds[-1] if record.seconds else 0.0
-    begun = saved = time.perf_counter()
-    reason = _reason_to_stop(record, settings)
-    bar = _Bar(settings, console, done=len(record.losses))
-    with bar, gentle_interrupt() as stop:
-        try:
-            while not reason:
-                z = method.ask()
-                found = evaluate(z, method.uses_gradient)
-                record.add(z, found, spent + time.perf_counter() - begun, method.uses_gradient)
-                _speak_of_bad(record, found, len(record.losses) - 1)
-                method.tell(found)
-                bar.show(record)
-                reason = _reason_to_stop(record, settings) or getattr(method, "ended", "")
-                if callback is not None and callback(len(record.losses) - 1, found):
-                    reason = reason or "callback"
-                if stop:
-                    reason = reason or "interrupted"
-                if path is not None and not reason and time.perf_counter() - saved > settings.save_every:
-                    save_checkpoint(path, method, record, settings.fingerprint)
-                    saved = time.perf_counter()
-        finally:
-            # also when a second Ctrl-C or an error ends it
-            if path is not None and record.losses:
-                save_checkpoint(path, method, record, settings.fingerprint)
-    return record, reason
-
-
-def _reason_to_stop(record: Record, settings: Settings) -> str:
-    """Return why the history is enough, or nothing."""
-    done = len(record.losses)
-    if settings.target is not None and record.best_loss <= settings.target:
-        return "target"
-    if settings.patience is not None and done > settings.patience:
-        lowest = [row.nan_to_num(nan=torch.inf).min().item() for row in record.losses]
-        before, lately = min(lowest[: -settings.patience]), min(lowest[-settings.patience :])
-        if not lately < before - settings.tolerance * abs(before):
-            return "patience"
-    return "iterations" if done >= settings.iterations else ""
-
-
-def _speak_of_bad(record: Record, found: Evaluation, iteration: int) -> None:
-    """Warn of worlds that are not finite, once they become more; raise if no world is left."""
-    count, size = int(found.bad.sum()), len(found.bad)
-    if count == size:
-        raise PullbackError(
-            f"iteration {iteration}: the loss or its gradient is not finite in all {size} worlds; start elsewhere, "
-            f"take smaller steps (learning_rate, spread), or look at what the rollout's status says"
-        )
-    if count > max(record.bad[:-1], default=0):
-        rows = found.bad.nonzero().flatten().tolist()
-        few = ", ".join(map(str, rows[:5])) + (", ..." if count > 5 else "")
-        warnings.warn(
-            f"iteration {iteration}: the loss or its gradient is not finite in {count} of {size} worlds ({few}); they "
-            f"stay where they were",
-            stacklevel=3,
-        )
-
-
-# -- what is shown -------------------------------------------------------------------------------------------------
-
-
-class _Bar:
-    """A progress bar with loss, gradient norm and time left, or none at all."""
-
-    def __init__(self, settings: Settings, console: Console | None, done: int) -> None:
-        self._context: Any = nullcontext()
-        self._progress: Progress | None = None
-        if settings.progress:
-            told = TextColumn("{task.fields[told]}")
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), told, TimeElapsedColumn())
-            self._progress = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console)
-            self._context = self._progress
-            self._task = self._progress.add_task(settings.label, total=settings.iterations, completed=done, told="")
-
-    def __enter__(self) -> _Bar:
-        self._context.__enter__()
+    def to(self, device: torch.device) -> Record:
+        """Return the record with its candidates on a device."""
+        for name in ("best", "each", "each_loss", "modes"):
+            value = getattr(self, name)
+            setattr(self, name, None if value is None else value.to(device))
         return self
 
-    def __exit__(self, *what: Any) -> None:
-        self._context.__exit__(*what)
+    def found(self, reason: str, name: str, candidates: Callable[[Tensor], Tensor]) -> Found:
+        """Return the result, with candidates in their own shape and within their bounds."""
+        assert self.best is not None
+        assert self.each is not None
+        assert self.each_loss is not None
+        with torch.no_grad():
+            best, each = candidates(self.best[None])[0], candidates(self.each)
+        return Found(
+            best,
+            self.best_loss,
+            torch.stack(self.losses),
+            torch.tensor(self.seconds, dtype=torch.float64),
+            torch.tensor(self.evaluations),
+            torch.stack(self.gradient_norms),
+            torch.tensor(self.mode_changes, dtype=torch.float64),
+            torch.tensor(self.bad),
+            each,
+            self.each_loss,
+            name,
+            reason,
+        )
 
-    def show(self, record: Record) -> None:
-        """Show the last iteration."""
-        if self._progress is None:
-            return
-        told = f"best loss {record.best_loss:.3g}"
+
+class BatchSearch:
+    """A method on an objective: each iteration evaluates the method's candidates as one batch."""
+
+    def __init__(
+        self, method: Method, evaluate: Callable[[Tensor, bool], Evaluation], start: Tensor, settings: SearchSettings
+    ) -> None:
+        self.method, self.settings, self.record = method, settings, Record()
+        self._evaluate, self._start = evaluate, start
+        self._begun, self._spent, self._called_off = time.perf_counter(), 0.0, False
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations."""
+        return len(self.record.losses)
+
+    @property
+    def ended(self) -> str:
+        """Why the search is over, or an empty string."""
+        settings, record = self.settings, self.record
+        if settings.target is not None and record.best_loss <= settings.target:
+            return "target"
+        if settings.patience is not None and has_stalled(record.lowest, settings.patience, settings.tolerance):
+            return "patience"
+        return self.method.ended or ("callback" if self._called_off else "")
+
+    def iterate(self) -> None:
+        """Evaluate one batch of candidates and tell the method."""
+        z = self.method.ask()
+        found = self._evaluate(z, self.method.uses_gradient)
+        self._report_bad(found)
+        seconds = self._spent + time.perf_counter() - self._begun
+        self.record.add(z, found, seconds, self.method.uses_gradient)
+        self.method.tell(found)
+        callback = self.settings.callback
+        self._called_off = callback is not None and bool(callback(self.done - 1, found))
+
+    def _report_bad(self, found: Evaluation) -> None:
+        """Warn of worlds that are not finite when their number grows; raise if no world is left."""
+        count, size = int(found.bad.sum()), len(found.bad)
+        if count == size:
+            raise PullbackError(
+                f"iteration {self.done}: the loss or its gradient is not finite in all {size} worlds; start elsewhere, "
+                f"take smaller steps (learning_rate, spread), or look at the rollout's status"
+            )
+        if count > max(self.record.bad, default=0):
+            rows = found.bad.nonzero().flatten().tolist()
+            few = ", ".join(map(str, rows[:5])) + (", ..." if count > 5 else "")
+            warnings.warn(
+                f"iteration {self.done}: the loss or its gradient is not finite in {count} of {size} worlds ({few}); "
+                f"they stay where they were",
+                stacklevel=5,
+            )
+
+    def summary(self) -> str:
+        """Return best loss, gradient norm and the number of bad worlds as text."""
+        record = self.record
+        if not record.losses:
+            return ""
+        text = f"best loss {record.best_loss:.3g}"
         norm = record.gradient_norms[-1].nanmedian().item()
         if norm == norm:
-            told += f"  gradient {norm:.2g}"
+            text += f"  gradient {norm:.2g}"
         if record.bad[-1]:
-            told += f"  [red]{record.bad[-1]} not finite[/]"
-        self._progress.update(self._task, completed=len(record.losses), told=told)
+            text += f"  [red]{record.bad[-1]} not finite[/]"
+        return text
 
+    def state(self) -> dict[str, Any]:
+        """Return the history and the method's state."""
+        return {"record": dict(vars(self.record)), "method": self.method.state()}
 
-# -- checkpoints ---------------------------------------------------------------------------------------------------
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.method.load_state(state["method"])
+        self.record = Record(**state["record"]).to(self._start.device)
+        self._begun, self._spent = time.perf_counter(), self.record.seconds[-1]
 
-
-def save_checkpoint(path: str | os.PathLike[str], method: Method, record: Record, fingerprint: dict[str, Any]) -> None:
-    """Write all that the search goes on from; the file is replaced in one go."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    torch.save({"fingerprint": fingerprint, "record": dict(vars(record)), "method": method.state()}, beside)
-    os.replace(beside, path)
-
-
-def load_checkpoint(path: str | os.PathLike[str], method: Method, fingerprint: dict[str, Any]) -> Record:
-    """Bring the method to where it was, and return the history up to there."""
-    try:
-        saved = torch.load(path, weights_only=True)
-        theirs, record, state = saved["fingerprint"], Record(**saved["record"]), saved["method"]
-    except Exception as error:
-        raise PullbackError(f"{path} is no checkpoint of a search: {str(error).splitlines()[0]}") from error
-    for name, value in fingerprint.items():
-        if theirs.get(name) != value:
-            raise PullbackError(
-                f"the checkpoint {path} is of another search: {name} {theirs.get(name)!r}, now {value!r}; "
-                f"give what it was saved with, or start anew without resume"
-            )
-    method.load(state)
-    return record
+    def run(self) -> str:
+        """Search until it ends, from the checkpoint if one is to be resumed; return why it ended."""
+        settings, method = self.settings, self.method
+        agree = {"method": method.name, "start": list(self._start.shape), "seed": settings.seed, **method.settings}
+        resume, save = (None if x is None else Path(x) for x in (settings.resume, settings.checkpoint))
+        checkpoint = None
+        if resume is not None:
+            checkpoint = Checkpoint(self, resume, agree)
+            checkpoint.resume()
+        if save is not None and save != resume:
+            checkpoint = Checkpoint(self, save, agree)
+        label = settings.label or method.name
+        loop = SearchLoop(settings.iterations, label, settings.progress, settings.console, settings.save_every)
+        return loop.run(self, checkpoint)

@@ -1,4 +1,4 @@
-"""The picture of what a quadruped learned: a film of sticks, its footfalls, its base, and the losses."""
+"""The picture of a quadruped's motion: stick figures, footfalls, base, and losses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pullback.robot.load import load
-from pullback.tasks._duel import write_figure
+from pullback.tasks.common.outputs import write_figure
 from pullback.tasks.leap import DT, TOES
 from pullback.viewer.plots import draw_losses
 
@@ -34,7 +34,7 @@ def draw(found: Learned, options: Options, path: Path) -> Path:
     draw_film(axes["film"], found, options)
     draw_footfalls(axes["feet"], found)
     draw_base(axes["base"], found, options)
-    draw_losses([axes["iterations"], axes["clock"]], found.duel.runs)
+    draw_losses([axes["iterations"], axes["clock"]], found.comparison.runs)
     return write_figure(figure, path)
 
 

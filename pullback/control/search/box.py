@@ -1,8 +1,8 @@
-"""Bounds by construction: a smooth map from all numbers into a box, so that any optimiser keeps to it unawares.
+"""Bounds by construction: a smooth map from unbounded variables into a box, so that any optimiser respects it.
 
-Projection would be the other way. It breaks what quasi-Newton methods and moments of gradients assume, that a step
-leads where it points to, and gradient-free methods would see a flat loss outside. The price of the map: a bound is
-approached and never quite reached, and a start on it is moved inside.
+The alternative is projection. It breaks the assumption of quasi-Newton methods and momentum that a step goes where it
+points, and gradient-free methods would see a flat loss outside. The drawback of the map: a bound is approached and
+never reached exactly, and a start on it is moved inside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pullback.core.errors import PullbackError
 Tensor = torch.Tensor
 
 INSIDE = 1e-3
-"""A start closer to a bound than this share of the box's width is moved away from it: there the map is flat."""
+"""A start closer to a bound than this fraction of the width is moved inside: at the bound the map is flat."""
 
 
 class Box:
@@ -47,14 +47,14 @@ class Box:
         width = self.upper - self.lower
         self._half = torch.where(width.isfinite(), width / 2, 1.0)
         self._middle = torch.where(width.isfinite(), (self.upper + self.lower) / 2, 0.0)
-        # of one-sided bounds: where the bound is, which side is free, how far off the first start is
+        # one-sided bounds: the bound, the free side, and the distance of the first start
         self._edge = torch.where(self.above, self.lower, torch.where(self.below, self.upper, 0.0))
         self._side = torch.where(self.above, 1.0, -1.0).to(start)
         distance = (start[0] - self._edge).abs()
         self._scale = torch.where(distance > 0, distance, 1.0)
 
     def inside(self, z: Tensor) -> Tensor:
-        """Return where free numbers z (B, *shape) lie in the box."""
+        """Return the points in the box of unbounded variables z (B, *shape)."""
         if self.free:
             return z
         both = self._middle + self._half * torch.tanh(z / self._half)
@@ -64,7 +64,7 @@ class Box:
         return torch.clamp(mapped, self.lower, self.upper)
 
     def outside(self, x: Tensor) -> Tensor:
-        """Return the free numbers of points in the box, moved off its faces where they lie on them."""
+        """Return the unbounded variables of points in the box; points on its faces are moved inside."""
         if self.free:
             return x.clone()
         share = ((x - self._middle) / self._half).clamp(-1 + INSIDE, 1 - INSIDE)
@@ -83,5 +83,5 @@ def _bound(name: str, given: Any, start: Tensor, default: float) -> Tensor:
         return bound.expand(start.shape[1:]).contiguous()
     except RuntimeError:
         raise PullbackError(
-            f"{name} is {tuple(bound.shape)}, a candidate {tuple(start.shape[1:])}; give a number, or one an entry"
+            f"{name} is {tuple(bound.shape)}, a candidate {tuple(start.shape[1:])}; give a number, or one per entry"
         ) from None

@@ -1,4 +1,4 @@
-"""Searches side by side: the best so far by iteration and by wall-clock."""
+"""Curves of searches: the best so far by iteration and by wall-clock time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.table import Table
 from pullback.control.search.search import Found
 
 MILESTONES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1500)
-"""Iterations after which the table tells the best."""
+"""Iterations at which the table has the best."""
 SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Moments of the longest search at which the table tells the best by wall-clock."""
+"""Fractions of the longest search at which the table has the best by wall-clock time."""
 
 
 class Curve(NamedTuple):
-    """How a search went: seconds since it began and the best so far, after each iteration (n,)."""
+    """The curve of a search: seconds since its start and the best so far, after each iteration (n,)."""
 
     name: str
     seconds: np.ndarray
@@ -43,10 +43,10 @@ def evolution_curve(found: Found, name: str) -> Curve:
 
 
 def has_cma(console: Console) -> bool:
-    """Tell whether CMA-ES can be compared with, and say so if it cannot."""
+    """Return whether CMA-ES is installed; print how to install it if not."""
     there = importlib.util.find_spec("cma") is not None
     if not there:
-        console.print("CMA-ES is left out: pip install 'pullback\\[search]' brings it")
+        console.print("CMA-ES is left out: pip install 'pullback\\[search]' installs it")
     return there
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pullback.tasks._swinging import ROBOT, System, times
+from pullback.tasks.common.swing_systems import ROBOT, System, times
 from pullback.viewer.plots import draw_losses
 
 if TYPE_CHECKING:

@@ -70,5 +70,5 @@ def rough_power(watts: float, knots: int, bounds: tuple[float, float], seed: int
 
 
 def moments(process: th.Process, count: int = 40) -> list[int]:
-    """Return about so many steps, evenly spread from the first state to the last."""
+    """Return about this many steps, evenly spread from the first state to the last."""
     return np.unique(np.linspace(0, process.steps, count).round().astype(int)).tolist()

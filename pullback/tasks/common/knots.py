@@ -14,7 +14,7 @@ def even_knots(steps: int, knots: int) -> Tensor:
 
 
 def knots_at(steps: int, moments: tuple[float, ...]) -> Tensor:
-    """Return the matrix (steps, knots) for knots at moments, shares of the whole time."""
+    """Return the matrix (steps, knots) for knots at moments, fractions of the whole time."""
     place, at = torch.arange(steps, dtype=torch.float64) / steps, torch.tensor(moments, dtype=torch.float64)
     after = torch.searchsorted(at, place, right=True).clamp(1, len(moments) - 1)
     share = (place - at[after - 1]) / (at[after] - at[after - 1])

@@ -1,4 +1,4 @@
-"""What is swung up, a pendulum of n links or a pole on a cart, and where the energy of a motion came from."""
+"""Systems to swing up, a pendulum of n links or a cart-pole, and the energy audit of a motion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CART, POLE, POLE_LENGTH = 1.0, 0.3, 0.5
 
 @dataclass(frozen=True)
 class System:
-    """Something to swing up: the world, its bounds, what its motion costs, and where its tip should be."""
+    """A system to swing up: the world, its bounds, its costs, and the target of its tip."""
 
     title: str
     world: World
@@ -126,11 +126,11 @@ class Audit(NamedTuple):
     gained: Tensor
     """By how much kinetic and potential energy have grown."""
     work: Tensor
-    """What the motors have done: force times way."""
+    """Work of the motors: force times displacement."""
 
     @property
     def numerical(self) -> Tensor:
-        """What the time steps have added: neither gravity nor the motors did."""
+        """Energy added by the time integration."""
         return self.gained - self.work
 
 

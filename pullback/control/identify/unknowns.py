@@ -1,8 +1,8 @@
-"""What is to be found: a number of a link, of a shape, or any other, within bounds that hold by construction.
+"""Unknowns of an identification: parameters of links and shapes, or any other, within bounds.
 
-An unknown's value is a function of variables z without bounds, zero at the start and of order one for a change that
-matters: lower + (start - lower) exp(z), a logistic curve between two bounds, start + scale z without any, and for
-inertias the logarithm-Cholesky factor of the pseudo-inertia.
+An unknown's value is a function of unbounded variables z, zero at the start and of order one for a relevant change:
+lower + (start - lower) exp(z), a logistic curve between two bounds, start + scale z without any, and for inertias the
+log-Cholesky factor of the pseudo-inertia.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pullback.robot.parametrizations import PhysicalInertia, split_pseudo_inerti
 Tensor = torch.Tensor
 
 SURFACES = ("friction", "restitution", "size", "position")
-"""What can be unknown of a collision shape; of a link it is every parameter that `set_link_param` knows."""
+"""Possible unknowns of a collision shape; of a link it is every parameter of `set_link_param`."""
 POSITIVE = ("mass", "joint_damping", "joint_friction", "joint_armature", "friction", "size")
 INERTIAS = ("inertial", "inertia_mat")
 AXES = "xyz"
@@ -34,7 +34,7 @@ AXES = "xyz"
 
 @dataclass(frozen=True)
 class Unknown:
-    """A number, or several, to be found: `Unknown("arm/link2", "mass")`, `Unknown("block", "friction", start=0.3)`.
+    """A parameter to identify: `Unknown("arm/link2", "mass")`, `Unknown("block", "friction", start=0.3)`.
 
     `target` is a link, `robot/link` or the name of a free body, or a shape; `parameter` one of its parameters.
     """
@@ -44,24 +44,24 @@ class Unknown:
     start: float | Sequence[float] | Tensor | None = None
     """Where the search starts; by default the value that the world has."""
     lower: float | None = None
-    """What it stays above; by default 0 where only that makes sense."""
+    """Lower bound; by default 0 for parameters that cannot be negative."""
     upper: float | None = None
-    """What it stays below; by default 1 for restitution and nothing else."""
+    """Upper bound; by default 1 for restitution only."""
     scale: float | None = None
-    """The size of a change that matters, of what has no bounds; by default that of the start, or 1."""
+    """The size of a relevant change, without bounds; by default the magnitude of the start, or 1."""
     solid: bool = False
-    """Of a mass: the inertia changes in proportion, as if the density did."""
+    """For a mass: scale the inertia in proportion, as a change of density would."""
     apply: Callable[[Tensor], None] | None = None
-    """For anything else: puts values (B, *shape), one for each world, into the world; `target` only names it then."""
+    """For other parameters: a function that sets values (B, *shape), one per world; `target` is then only a name."""
 
     @property
     def name(self) -> str:
-        """How messages call it: `mass of arm/link2`."""
+        """The name in messages: `mass of arm/link2`."""
         return f"{self.parameter} of {self.target}"
 
 
 class Connected(nn.Module):
-    """A link parameter whose values (B, *shape) are handed in from outside."""
+    """A link parameter whose values (B, *shape) are set from outside."""
 
     value: Tensor
 
@@ -72,7 +72,7 @@ class Connected(nn.Module):
 
 @dataclass
 class Variable:
-    """An unknown of a world: how variables z (N, size) become values (N, *shape), and where values go."""
+    """An unknown of a world: the map from variables z (N, size) to values (N, *shape), and how to set them."""
 
     unknown: Unknown
     start: Tensor
@@ -80,7 +80,7 @@ class Variable:
     value: Callable[[Tensor], Tensor]
     put: Callable[[Tensor], None]
     settle: Callable[[Tensor], None]
-    """Puts one value for all worlds, to stay."""
+    """Sets one value for all worlds permanently."""
 
     @property
     def entries(self) -> list[str]:
@@ -88,7 +88,7 @@ class Variable:
         return [part + " of " + self.unknown.target for part in _parts(self.unknown.parameter, self.start.shape)]
 
     def numbers(self, value: Tensor) -> Tensor:
-        """Return values (N, *shape) as the numbers (N, n) that a reader wants: of an inertia its mass, com, moments."""
+        """Return values (N, *shape) as readable numbers (N, n): of an inertia its mass, com and moments."""
         if self.unknown.parameter == "inertial":
             mass, com, inertia = split_pseudo_inertia(value)
             return torch.cat([mass[:, None], com, _upper(inertia)], -1)
@@ -96,7 +96,7 @@ class Variable:
 
 
 class Unknowns:
-    """All unknowns of a simulation's world as one vector of variables z (N, size), one row a world or one for all."""
+    """All unknowns of a simulation's world as one vector of variables z (N, size), one row per world or one for all."""
 
     def __init__(self, sim: Sim, unknowns: Sequence[Unknown]) -> None:
         if not unknowns:
@@ -113,7 +113,7 @@ class Unknowns:
         self.size = sum(variable.size for variable in self.variables)
 
     def connect(self, z: Tensor) -> None:
-        """Let the world have the values of z (N, size)."""
+        """Set the world's parameters to the values of z (N, size)."""
         for variable, part in zip(self.variables, self._split(z)):
             variable.put(variable.value(part))
 
@@ -158,11 +158,11 @@ def _upper(matrix: Tensor) -> Tensor:
     return matrix[:, i, j]
 
 
-# -- where it goes -----------------------------------------------------------------------------------------------
+# -- setting values ----------------------------------------------------------------------------------------------
 
 
 def _variable(sim: Sim, given: Unknown) -> Variable:
-    """Find what an unknown is of, and check its start and bounds."""
+    """Resolve an unknown in a world, and check its start and bounds."""
     world = sim.world
     if given.apply is not None:
         if given.start is None:
@@ -195,7 +195,7 @@ def _tensor(sim: Sim, given: Unknown, value: Any) -> Tensor:
 
 
 def _check_shape(given: Unknown, start: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the start as a tensor of a shape; one number is enough where one is asked for."""
+    """Return the start as a tensor of a shape; a single number may have any shape."""
     if start.numel() == 1 and torch.Size(shape).numel() == 1:
         return start.reshape(shape)
     if tuple(start.shape) != shape:
@@ -204,7 +204,7 @@ def _check_shape(given: Unknown, start: Tensor, shape: tuple[int, ...]) -> Tenso
 
 
 def _on_shape(sim: Sim, given: Unknown) -> tuple[Callable[[Tensor], None], Tensor]:
-    """Return what puts a value into the shapes below a name, and its start."""
+    """Return the function that sets a parameter of the shapes below a name, and its start."""
     world, field = sim.world, given.parameter
     shapes = (shape for item in world.items for shape in item.shapes)
     found = [s for s in shapes if s.name == given.target or s.name.startswith(f"{given.target}/")]
@@ -227,7 +227,7 @@ def _on_shape(sim: Sim, given: Unknown) -> tuple[Callable[[Tensor], None], Tenso
 
 
 def _on_link(sim: Sim, given: Unknown) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None], Tensor]:
-    """Return what puts values into a link for a while and what leaves one there, and its start."""
+    """Return functions that set a link's parameter for a search and permanently, and its start."""
     robot, link = _find_link(sim.world, given)
     robot.to(device=sim.device, dtype=sim.dtype)
     parameter = given.parameter
@@ -300,13 +300,13 @@ def _bounded_value(world: World, given: Unknown, start: Tensor) -> Callable[[Ten
 def _inertia_value(given: Unknown, start: Tensor) -> tuple[int, Callable[[Tensor], Tensor]]:
     """Return the number of variables of a physical inertia, and the function from z (N, size) to it."""
     if given.lower is not None or given.upper is not None:
-        raise PullbackError(f"{given.name} stays physical by itself; leave out lower and upper")
+        raise PullbackError(f"{given.name} is always physical; leave out lower and upper")
     module = PhysicalInertia(start)
     raw = module.raw.detach()
     n = raw.shape[-1]
     places = [(i, j) for i, j in product(range(n), range(n)) if j <= i]
     rows, columns = (torch.tensor(x, device=raw.device) for x in zip(*places))
-    # off the diagonal a change is measured by the diagonal of its row
+    # off-diagonal changes are relative to the diagonal of their row
     scale = torch.where(rows == columns, 1.0, raw.diagonal().exp()[rows])
 
     def value(z: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pullback.control.identify.unknowns import Unknown
 from pullback.control.identify.windows import Recording
-from pullback.control.search.unknowns import Unknown
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import X, Y, box, joint, link, sphere
 from pullback.description.tree import Tree
@@ -37,19 +37,19 @@ HARD, SOFT = 0.002, 0.01
 SLED = (0.2, 0.2, 0.06)
 FOOT = 0.015
 FEET = ((0.08, 0.0), (-0.08, 0.08), (-0.08, -0.08))
-"""Where the feet of the sled are [m]; three of them share its weight in one way only."""
+"""Positions of the sled's feet [m]; three of them have unique contact forces."""
 BALL = 0.1
 FINGER = 0.03
 CART_MASS, FINGER_MASS = 0.2, 0.3
 SPRINGS = Compliant(damping=20.0)
-"""Contact as MuJoCo has it, soft, where rigid corners would share a load in too many ways."""
+"""Soft contact, like MuJoCo's: forces of rigid corners would not be unique."""
 ARM_LINKS = tuple(range(2, 8))
 ARM_JOINTS = tuple(range(1, 8))
 
 
 @dataclass
 class Scene:
-    """A motion that was recorded, what moved in truth, and the simulation that is to move alike."""
+    """Recorded motion, the true parameters, and the simulation to identify."""
 
     sim: Sim
     recordings: list[Recording]
@@ -69,7 +69,7 @@ def make_scene(name: str, *, seed: int = 0, seconds: float | None = None) -> Sce
 
 
 def import_mujoco() -> Any:
-    """Return the package mujoco, or say how to get it."""
+    """Return the package mujoco; raise with how to install it."""
     try:
         import mujoco
     except ImportError as error:
@@ -79,7 +79,7 @@ def import_mujoco() -> Any:
 
 
 def with_noise(recordings: Sequence[Recording], noise: float, generator: torch.Generator) -> list[Recording]:
-    """Add noise to what was measured, a share of how much each number varies in a recording."""
+    """Add noise to the measurements, relative to the standard deviation of each in a recording."""
 
     def noisy(x: Tensor) -> Tensor:
         return x + noise * x.std(0) * torch.randn(x.shape, dtype=x.dtype, generator=generator)
@@ -94,7 +94,7 @@ def with_noise(recordings: Sequence[Recording], noise: float, generator: torch.G
 def record(
     mujoco: Any, model: Any, data: Any, steps: int, control: Callable[[float], np.ndarray], look: Callable[[], Any]
 ) -> Recording:
-    """Step MuJoCo for `steps` samples, with controls held over each, and look at the state at every sample."""
+    """Simulate `steps` samples with MuJoCo, with controls held over each, and return the state at every sample."""
     states, controls = [look()], []
     for step in range(steps):
         data.ctrl[:] = control(step * SAMPLE)

@@ -1,4 +1,4 @@
-"""What tasks about printing share."""
+"""Helpers of tasks about printing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from pullback.thermal.process import Process
-
-NOT_THE_LOSS = ("iterations", "out", "fresh", "device")
-"""Options that do not change what is computed, and may differ when a run goes on."""
-
-
-def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a checkpoint must agree in."""
-    return {name: str(value) for name, value in options.items() if name not in NOT_THE_LOSS}
 
 
 def chosen_nodes(process: Process, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What tasks share that are solved through contact by iLQR: many starts as one batch, judged, compared and drawn."""
+"""Tasks solved through contact by iLQR: many starts as one batch, evaluated, compared with CMA-ES and drawn."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from pullback.control import Found, Problem, minimize
 from pullback.control.ilqr.ilqr import ilqr
-from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
 from pullback.rigid.sim import Sim
@@ -24,8 +22,9 @@ from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.world import World
-from pullback.tasks._device import find_device
-from pullback.tasks._knots import even_knots
+from pullback.tasks.common.knots import even_knots
+from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,11 +33,11 @@ Tensor = torch.Tensor
 
 PLAIN = PGS()
 HOLD = 0.5
-"""For how long [s] the end is watched: what counts is where things are after it."""
+"""Time [s] simulated after the last control, before the result is evaluated."""
 TOLERANCE = 1e-4
-"""iLQR ends when a step promises to lower the cost by less than this share."""
+"""Tolerance of iLQR: the expected decrease relative to 1 + cost."""
 STEPS_PER_KNOT = 10
-"""CMA-ES searches for what is added to the first guess at knots this many steps apart."""
+"""CMA-ES optimises corrections of the first guess at knots this many steps apart."""
 
 
 @dataclass
@@ -46,15 +45,15 @@ class Options:
     """How to solve a task from many starts."""
 
     starts: int = 20
-    """Random starts, solved side by side as one batch."""
+    """Random starts, solved as one batch."""
     iterations: int = 40
-    """Iterations of iLQR, at most."""
+    """The most iterations of iLQR."""
     soft_iterations: int = 0
-    """Iterations before that with springs for contact, whose gradients have no kinks."""
+    """Iterations before that with compliant contact, whose gradients have no kinks."""
     retries: int = 2
-    """How often those that do not end well are tried again, from where they are stuck and some noise."""
+    """Restarts of those that fail, from their controls plus noise."""
     generations: int = 60
-    """Generations of CMA-ES on the first start, to compare with; 0: none."""
+    """Generations of CMA-ES on the first start, for comparison; 0: none."""
     seed: int = 0
     """Seed of the random starts."""
     out: Path = Path("out")
@@ -65,7 +64,7 @@ class Options:
 
 @dataclass
 class Scene:
-    """A task in the form that all of them are solved in."""
+    """The description of such a task."""
 
     name: str
     sim: Sim
@@ -77,11 +76,11 @@ class Scene:
     pose: Callable[[Sim, State, Tensor], Problem]
     """The problem of a simulation, starts and their first controls."""
     judge: Callable[[State], tuple[Tensor, dict[str, Tensor]]]
-    """Which worlds ended well (B,), and their errors (B,) by what they are called."""
+    """Which worlds succeed (B,), and their errors (B,) by name."""
     draw: Callable[[Axes, Axes, Solved], None]
     """Draws a film and how all starts went."""
     stop: Callable[[State], Tensor]
-    """Controls (B, nu) that stop what is driven where it is, after the horizon."""
+    """Controls (B, nu) that stop the actuated joints after the horizon."""
     regularization: float = 1e-3
     spread: float = 0.05
     """Standard deviation of CMA-ES at first, in the unit of the controls."""
@@ -91,9 +90,9 @@ class Scene:
 
 @dataclass
 class Search:
-    """The way of iLQR: costs (iterations + 1, B) from the guess on, and seconds (iterations + 1,) for the batch.
+    """The history of iLQR: costs (iterations + 1, B) from the guess on, and seconds (iterations + 1,) for the batch.
 
-    The first `soft` iterations are with springs for contact; the cost after them is that of the plain world again.
+    The first `soft` iterations are with compliant contact; the cost after them is that of rigid contact again.
     """
 
     controls: Tensor
@@ -103,17 +102,17 @@ class Search:
     """Iterations (B,) whose step was taken."""
     soft: int
     iterations: int
-    """How many there were; in `costs` there is one more for each stage, that of what it starts from."""
+    """Number of iterations; `costs` has one more row for each stage, the initial cost."""
 
 
 @dataclass
 class Solved:
-    """What was found: motions with a while of watching after them, their success, and the costs on the way."""
+    """The result: motions with half a second after them, their success, and the history of the search."""
 
     motion: Trajectory
     controls: Tensor
     steps: int
-    """Steps of the plan; the motion goes on after it."""
+    """Steps of the plan; the motion is longer."""
     success: Tensor
     errors: dict[str, Tensor]
     guess_success: Tensor
@@ -121,7 +120,7 @@ class Solved:
     alone: Search | None = None
     """iLQR on the first start alone."""
     baseline: Found | None = None
-    """What CMA-ES finds for the first start."""
+    """The result of CMA-ES for the first start."""
     picture: Path | None = None
 
     @property
@@ -147,7 +146,7 @@ def pusher(name: str, radius: float, mass: float, axes: dict[str, Vector], effor
 
 
 def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
-    """Return the way from start to end in `steps` points (steps, ...), gently at both ends; the start is left out."""
+    """Return a smooth path from start to end in `steps` points (steps, ...), without the start."""
     s = torch.linspace(0.0, 1.0, steps + 1, dtype=end.dtype, device=end.device)[1:]
     s = (s * s * (3.0 - 2.0 * s)).reshape(-1, *[1] * end.ndim)
     return start + (end - start) * s
@@ -156,26 +155,24 @@ def ease(start: Tensor, end: Tensor, steps: int) -> Tensor:
 def compile_both(
     build: Callable[[PGS | Compliant], World], springs: Compliant, dt: float, options: Options, *, plain: PGS = PLAIN
 ) -> tuple[Sim, Sim | None]:
-    """Return the simulation of a world with the default contact, and with springs if they are asked for."""
+    """Return the simulation of a world with rigid contact, and with compliant contact if options want it."""
     settings = {"dt": dt, "dtype": torch.float64, "device": find_device(options.device), "damping": "implicit"}
     sim = build(plain).compile(**settings)
     if not options.soft_iterations:
         return sim, None
     with warnings.catch_warnings():
-        # steps that swallow bounces are as good for a first search
+        # a step too long for bounces is good enough for the first search
         warnings.simplefilter("ignore")
         return sim, build(springs).compile(**settings)
 
 
 def check(options: Options) -> None:
-    """Refuse what cannot be solved."""
-    for name, least in (("starts", 1), ("soft_iterations", 0), ("iterations", 1), ("retries", 0), ("generations", 0)):
-        if getattr(options, name) < least:
-            raise PullbackError(f"{name} is {getattr(options, name)}; give at least {least}")
+    """Raise for invalid options."""
+    check_at_least(options, starts=1, soft_iterations=0, iterations=1, retries=0, generations=0)
 
 
 def solve(scene: Scene, options: Options) -> Solved:
-    """Solve all starts as one batch, judge them, compare with CMA-ES, and save motion, picture and replay."""
+    """Solve all starts as one batch, evaluate them, compare with CMA-ES, and save motion, picture and replay."""
     console = Console()
     console.print(f"{scene.name}: {scene.sim}", highlight=False)
     found = optimize(scene, options, verbose=True)
@@ -187,7 +184,7 @@ def solve(scene: Scene, options: Options) -> Solved:
 
 
 def optimize(scene: Scene, options: Options, *, verbose: bool = False) -> Solved:
-    """Run iLQR on all starts, again on those that do not end well, and look at where the controls lead."""
+    """Run iLQR on all starts, again on those that fail, and evaluate the result."""
     guessed, _ = scene.judge(watch(scene, scene.start, scene.guess)[0][-1])
     search = run_ilqr(scene, scene.start, scene.guess, options, verbose=verbose)
     generator = torch.Generator().manual_seed(options.seed)
@@ -205,7 +202,7 @@ def optimize(scene: Scene, options: Options, *, verbose: bool = False) -> Solved
 def try_again(
     scene: Scene, search: Search, stuck: Tensor, options: Options, generator: torch.Generator, verbose: bool
 ) -> None:
-    """Search once more in the plain world for some starts, from noise on their controls; keep what is better."""
+    """Restart some starts with noise on their controls, with rigid contact; keep improvements."""
     start, guess = State(scene.start.q[stuck], scene.start.qd[stuck]), scene.guess[:, stuck]
     between = lines_between_knots(guess)
     knots = torch.randn(between.shape[1], len(stuck), scene.sim.nu, generator=generator, dtype=guess.dtype).to(guess)
@@ -237,7 +234,7 @@ def run_ilqr(
     controls: Tensor | None = None,
     verbose: bool = False,
 ) -> Search:
-    """Return what iLQR finds with springs for contact first, and from there in the plain world.
+    """Return the result of iLQR with compliant contact first, and then with rigid contact.
 
     It starts from the guess, or from other controls, which do not change the problem.
     """
@@ -283,7 +280,7 @@ def watch(scene: Scene, start: State, controls: Tensor) -> tuple[Trajectory, Ten
 
 
 def compare(scene: Scene, found: Solved, options: Options, console: Console) -> None:
-    """Let iLQR and CMA-ES each solve the first start alone, from the same guess and by the same cost."""
+    """Solve the first start alone by iLQR and by CMA-ES, from the same guess and with the same cost."""
     start = State(scene.start.q[:1], scene.start.qd[:1])
     guess = scene.guess[:, :1]
     found.alone = run_ilqr(scene, start, guess, options)
@@ -310,11 +307,11 @@ def compare(scene: Scene, found: Solved, options: Options, console: Console) -> 
     )
 
 
-# -- what is told --------------------------------------------------------------------------------------------------
+# -- report --------------------------------------------------------------------------------------------------------
 
 
 def report(scene: Scene, found: Solved, console: Console) -> None:
-    """Print how each start ended, and both methods by iteration and by wall-clock."""
+    """Print the result of each start, and both methods by iteration and by wall-clock time."""
     search = found.search
     table = Table(title=f"{scene.name}: {found.successes} of {len(found.success)} starts end well")
     for header in ("start", "steps taken", "cost at first", "cost", *found.errors, "ends well"):
@@ -343,23 +340,18 @@ def report(scene: Scene, found: Solved, console: Console) -> None:
 
 def save(scene: Scene, found: Solved, options: Options, console: Console) -> None:
     """Write the motions, the picture and a replay of the first start that ends well."""
-    options.out.mkdir(parents=True, exist_ok=True)
     stem = scene.name.replace("-", "_")
-    motion = options.out / f"{stem}.npz"
-    arrays: dict[str, Any] = {"q": found.motion.q, "qd": found.motion.qd, "u": found.controls}
-    arrays |= {"success": found.success, "costs": found.search.costs}
-    np.savez_compressed(motion, dt=scene.sim.dt, **{name: x.cpu().numpy() for name, x in arrays.items()})
+    motions = write_arrays(
+        options.out / f"{stem}.npz", q=found.motion.q, qd=found.motion.qd, u=found.controls, success=found.success,
+        costs=found.search.costs, dt=scene.sim.dt,
+    )  # fmt: skip
     found.picture = draw(scene, found, options.out / f"{stem}.png")
-    console.print(f"motions: {motion}\npicture: {found.picture}")
     shown = int(found.success.int().argmax())
-    try:
-        from pullback.viewer import save_replay
-
-        path, title = options.out / f"{stem}.html", f"{scene.name}, start {shown}"
-        save_replay(scene.sim, found.motion, path, controls=found.controls, world=shown, title=title)
-        console.print(f"replay: {path}")
-    except (ImportError, PullbackError) as error:
-        console.print(f"no replay: {error}")
+    replay = write_replay(
+        scene.sim, found.motion, options.out / f"{stem}.html", console, controls=found.controls, world=shown,
+        title=f"{scene.name}, start {shown}",
+    )  # fmt: skip
+    print_files(console, motions=motions, picture=found.picture, replay=replay)
 
 
 def draw(scene: Scene, found: Solved, path: Path) -> Path:
@@ -386,5 +378,4 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     for name in ("iteration", "clock"):
         axes[name].legend(fontsize=8)
         axes[name].grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    return path
+    return write_figure(figure, path, dpi=110)

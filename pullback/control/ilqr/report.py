@@ -1,4 +1,4 @@
-"""What an optimisation found, and the table of how it got there."""
+"""The result of iLQR, and the table of its iterations."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Row(NamedTuple):
     cost: np.ndarray
     """After the step."""
     stop: np.ndarray
-    """The change of cost that the model expected of a whole step."""
+    """The change of cost that the model expects of a full step."""
     gradient: np.ndarray
-    """The largest derivative by a control that is free to move."""
+    """The largest derivative by a control that is not at a bound."""
     regularization: np.ndarray
     step: np.ndarray
-    """The share of the step that was taken; 0: none."""
+    """The step length; 0: no step."""
     feasibility: np.ndarray
     """The largest gap between a step's end and the state that follows it."""
     live: np.ndarray
-    """Whether the problem was still searched."""
+    """Whether the problem was still being solved."""
 
 
 class Table:
-    """The iterations so far; printed as they come if `verbose`: the mean cost, and the worst of what is live."""
+    """The iterations so far; with `verbose` each is printed: the mean cost, and the worst values of live problems."""
 
     def __init__(self, batch: int, verbose: bool) -> None:
         self.rows: list[Row] = []
@@ -57,7 +57,7 @@ class Table:
 
     @staticmethod
     def joined(tables: Sequence[Table]) -> Table:
-        """Return tables one after the other."""
+        """Return the concatenation of tables."""
         joined = Table(tables[0].batch, verbose=False)
         for table in tables:
             past = joined.seconds[-1] if joined.seconds else 0.0
@@ -98,20 +98,20 @@ class Result:
     gains: Tensor
     """K (T, B, nu, 2 nv): u = controls + K sim.difference(state of the plan, state)."""
     feedforward: Tensor
-    """What another whole step would change in the controls, (T, B, nu)."""
+    """The change of the controls in another full step, (T, B, nu)."""
     cost: Tensor
     """(B,)"""
     converged: Tensor
-    """Whether nothing better is near, (B,)."""
+    """Whether the search converged, (B,)."""
     gap: Tensor
-    """The largest gap that is left between states, (B,); 0: states follow from controls."""
+    """The largest remaining gap between states, (B,); 0: states follow from controls."""
     reason: list[str]
     """Why each search ended."""
     table: Table
     ended_early: bool = False
     """Whether Ctrl-C or the callback ended it."""
     violation: Tensor | None = None
-    """By how much constraints are missed at most, (B,), where there are any."""
+    """The largest violation of constraints, (B,), if there are any."""
 
     @staticmethod
     def of(
@@ -123,9 +123,9 @@ class Result:
             if done:
                 reasons.append("converged")
             elif lost and cost == np.inf:
-                reasons.append("the first motion does not stay finite, or its cost does not")
+                reasons.append("the first motion or its cost is not finite")
             elif lost:
-                reasons.append("no step lowers the cost, however short, at the largest regularisation; the best so far")
+                reasons.append("no step lowers the cost at the largest regularisation; this is the best so far")
             else:
                 reasons.append(early or f"{len(table)} iterations used up")
         like = here.controls
@@ -134,10 +134,10 @@ class Result:
         return Result(here.states, here.controls, policy.K, policy.k, cost, done, gap, reasons, table, bool(early))
 
     def constrained(self, cost: Tensor, violation: Tensor, met: float, table: Table) -> Result:
-        """Return the result of a problem with constraints: its own cost, and how far they are missed."""
+        """Return the result of a problem with constraints: its own cost, and their violation."""
         good = violation <= met
         reasons = [
-            reason if fine else f"{reason}; constraints missed by {by:.3g}"
+            reason if fine else f"{reason}; constraints violated by {by:.3g}"
             for reason, fine, by in zip(self.reason, good.tolist(), violation.tolist())
         ]
         return replace(
@@ -146,11 +146,11 @@ class Result:
 
     @property
     def iterations(self) -> int:
-        """How many iterations there were."""
+        """The number of iterations."""
         return len(self.table)
 
     def shifted(self, steps: int = 1) -> tuple[Tensor, State]:
-        """Return controls and states to start from when time has gone on by some steps; the last are repeated."""
+        """Return controls and states shifted by some steps, as a warm start; the last are repeated."""
 
         def shift(x: Tensor) -> Tensor:
             steps_ = min(steps, len(x) - 1)

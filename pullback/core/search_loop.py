@@ -1,0 +1,217 @@
+"""The loop under every search: iterate, show progress, stop at Ctrl-C, and save checkpoints to resume from.
+
+`minimize`, `identify`, `design` and the tasks differ in what one iteration does. What they share stands here: a search
+is an object with `iterate()`, and `SearchLoop.run` advances it until it ends, its iterations are used up, or the user
+interrupts it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from pullback.core.errors import PullbackError
+from pullback.core.interrupt import Interrupt, gentle_interrupt
+
+FORMAT = "pullback search 2"
+"""Written into every checkpoint; files with another format are refused."""
+
+
+class Search(Protocol):
+    """A search that advances one iteration at a time."""
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations, those before a resume included."""
+        ...
+
+    @property
+    def ended(self) -> str:
+        """Why the search is over, or an empty string."""
+        ...
+
+    def iterate(self) -> None:
+        """Run one iteration."""
+        ...
+
+    def summary(self) -> str:
+        """Return the text beside the progress bar, in rich's markup."""
+        ...
+
+
+class ResumableSearch(Search, Protocol):
+    """A search that can be saved between two iterations and resumed with the same result, bit for bit."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything later iterations depend on: tensors, numbers, strings, lists and dicts of them."""
+        ...
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        ...
+
+
+@dataclass
+class Checkpoint:
+    """The file a search is saved to, and the settings in which it must agree with the search that resumes from it."""
+
+    search: ResumableSearch
+    path: Path
+    settings: Mapping[str, Any]
+    advice: str = "give the settings it was saved with, or start over without resume"
+    """What to do about a file that cannot be resumed from."""
+    saved: int = 0
+    """Iterations that are in the file."""
+
+    def save(self) -> None:
+        """Replace the file in one step: whatever happens, there is a complete one, the last or this."""
+        self.saved = self.search.done
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_name(self.path.name + ".new")
+        with open(new, "wb") as file:
+            torch.save({"format": FORMAT, "settings": self._settings(), "state": self.search.state()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self.path)
+
+    def resume(self) -> None:
+        """Bring the search to where it was saved; a file that is damaged or of another search is an error."""
+        try:
+            # tensors and plain values only: reading a checkpoint runs no code
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            text = f"{self.path} cannot be read as a checkpoint ({_first_line(error)})"
+            raise PullbackError(f"{text}; {self.advice}") from None
+        found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
+        if found != FORMAT:
+            raise PullbackError(
+                f"{self.path} is not a checkpoint that this version of Pullback reads (its format is {found!r}, "
+                f"expected {FORMAT!r}); {self.advice}"
+            )
+        self._compare(saved["settings"])
+        try:
+            self.search.load_state(saved["state"])
+        except Exception as error:
+            text = f"{self.path} cannot be resumed from: {_first_line(error)}"
+            raise PullbackError(f"{text}; {self.advice}") from error
+        self.saved = self.search.done
+
+    def _settings(self) -> dict[str, str]:
+        return {name: repr(value) for name, value in self.settings.items()}
+
+    def _compare(self, before: Mapping[str, str]) -> None:
+        """Raise for the first setting that differs from the file's."""
+        now = self._settings()
+        for name in [*now, *sorted(before.keys() - now.keys())]:
+            there, here = before.get(name, "not given"), now.get(name, "not given")
+            if there != here:
+                raise PullbackError(f"{self.path} was written with {name} = {there}, now it is {here}; {self.advice}")
+
+
+@dataclass(frozen=True)
+class SearchLoop:
+    """How long to search, what to show, and how often to save."""
+
+    iterations: int
+    """The most iterations, those before a resume included."""
+    label: str = "searching"
+    """Text before the progress bar."""
+    progress: bool = True
+    """Whether to show a progress bar."""
+    console: Console | None = None
+    save_every: float = 0.0
+    """Least time [s] between two checkpoints; the last state is always saved."""
+
+    def run(self, search: Search, checkpoint: Checkpoint | None = None) -> str:
+        """Iterate, and return why the search ended: its own reason, "iterations" or "interrupted"."""
+        reason, saved_at = self._reason(search, stopped=False), time.perf_counter()
+        with gentle_interrupt() as stop, self._progress(stop) as progress:
+            bar = _ProgressBar(progress, search, self)
+            try:
+                while not reason:
+                    search.iterate()
+                    bar.update()
+                    reason = self._reason(search, bool(stop))
+                    if checkpoint is not None and time.perf_counter() - saved_at >= self.save_every:
+                        checkpoint.save()
+                        saved_at = time.perf_counter()
+            finally:
+                # also after an error or a second Ctrl-C: finished iterations that are not in the file yet
+                if checkpoint is not None and search.done > checkpoint.saved:
+                    checkpoint.save()
+        if reason == "interrupted" and self.progress:
+            where = f"; the checkpoint is {checkpoint.path}" if checkpoint is not None else ""
+            text = f"[yellow]stopped after {search.done} iterations with the best result so far{where}[/]"
+            (self.console or Console()).print(text)
+        return reason
+
+    def _reason(self, search: Search, stopped: bool) -> str:
+        if search.ended:
+            return search.ended
+        if search.done >= self.iterations:
+            return "iterations"
+        return "interrupted" if stopped else ""
+
+    def _progress(self, stop: Interrupt) -> Progress:
+        text = TextColumn("{task.fields[text]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]} left")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *text, _Stopping(stop))
+        return Progress(*columns, console=self.console, disable=not self.progress)
+
+
+class _ProgressBar:
+    """The bar of one run of the loop."""
+
+    def __init__(self, progress: Progress, search: Search, loop: SearchLoop) -> None:
+        self._progress, self._search, self._loop = progress, search, loop
+        self._first, self._begun = search.done, time.perf_counter()
+        self._task = progress.add_task(
+            loop.label, total=loop.iterations, completed=search.done, text=search.summary(), left="?"
+        )
+
+    def update(self) -> None:
+        """Show the last iteration."""
+        if not self._loop.progress:
+            return
+        done = self._search.done
+        pace = (time.perf_counter() - self._begun) / max(1, done - self._first)
+        left = clock(max(0, self._loop.iterations - done) * pace)
+        self._progress.update(self._task, completed=done, text=self._search.summary(), left=left)
+
+
+class _Stopping(ProgressColumn):
+    """Shows that a Ctrl-C was noticed while the current iteration goes on."""
+
+    def __init__(self, stop: Interrupt) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the column."""
+        return Text("stopping" if self._stop else "", style="yellow")
+
+
+def has_stalled(losses: Sequence[float], patience: int, tolerance: float) -> bool:
+    """Return whether the last `patience` losses are not below the ones before by the fraction `tolerance`."""
+    if len(losses) <= patience:
+        return False
+    before, lately = min(losses[:-patience]), min(losses[-patience:])
+    return not lately < before - tolerance * abs(before)
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as h:mm:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
