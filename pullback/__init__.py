@@ -26,6 +26,7 @@ with collection_paused:
     from pullback.rigid.solvers.pgs import PGS
     from pullback.rigid.state import Contact, State, Trajectory
     from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.world.dc_motor import DCMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf
@@ -48,6 +49,7 @@ __all__ = [
     "Binomial",
     "Compliant",
     "Contact",
+    "DCMotor",
     "DescriptionError",
     "DescriptionWarning",
     "Every",
