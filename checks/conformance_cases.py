@@ -76,11 +76,13 @@ def tensor(*values: float) -> Tensor:
 CHAINS: dict[str, list[tuple[str, str]]] = {
     "revolute": [("revolute", "z"), ("revolute", "y"), ("revolute", "y")],
     "prismatic": [("prismatic", "x"), ("prismatic", "y"), ("prismatic", "z")],
+    "screw": [("revolute", "z"), ("screw", "y"), ("screw", "x")],
     "ball": [("ball", "z"), ("ball", "z")],
     "chain": [("revolute", "y"), ("prismatic", "z"), ("ball", "x"), ("revolute", "x")],
 }
 """The joints of a mechanism from its base on, types and axes; the base of "chain" floats."""
-BENT = {"revolute": 0.6, "prismatic": 0.1}
+BENT = {"revolute": 0.6, "prismatic": 0.1, "screw": 0.6}
+PITCH = 0.05
 
 
 def mechanism(kind: str, *, friction: float = 0.0, limit: float | None = None) -> Tree:
@@ -93,6 +95,7 @@ def mechanism(kind: str, *, friction: float = 0.0, limit: float | None = None) -
         offset = np.array([0.0, 0.05, -0.05]) if joint_type == "prismatic" else np.array([0.3, 0.05, -0.02])
         joint = Joint(f"joint{k}", joint_type, links[-1].name, name, Pose(offset if k else np.zeros(3)))  # pyright: ignore[reportArgumentType]
         joint.axis = np.eye(3)["xyz".index(axis)]
+        joint.pitch = PITCH
         joint.damping, joint.friction, joint.armature = 0.2, friction, 0.05
         if limit is not None and joint_type in BENT:
             joint.limits = Limits(lower=-3.0, upper=BENT[joint_type] + limit)

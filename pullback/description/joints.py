@@ -36,6 +36,7 @@ class JointKind(NamedTuple):
 JOINT_KINDS = (
     JointKind("revolute", ("revolute", "continuous"), nq=1, nv=1, reach=pi),
     JointKind("prismatic", ("prismatic",), nq=1, nv=1),
+    JointKind("screw", ("screw",), nq=1, nv=1, reach=pi, constant="pitch"),
     JointKind("ball", ("ball",), nq=4, nv=3),
     JointKind("free", ("floating",), nq=7, nv=6),
 )

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-JointType = Literal["fixed", "revolute", "continuous", "prismatic", "planar", "ball", "floating"]
+JointType = Literal["fixed", "revolute", "continuous", "prismatic", "screw", "planar", "ball", "floating"]
 LoopKind = Literal["connect", "hinge", "weld"]
 ShapeType = Literal["sphere", "capsule", "cylinder", "box", "plane", "mesh"]
 
@@ -77,9 +77,11 @@ class Mimic:
 class Joint:
     """A joint between two links; its frame, `origin`, is the child link's frame at q = 0, placed in the parent link.
 
-    `axis` is a unit vector in the joint frame: the direction of a revolute or prismatic joint, the normal of a
-    planar one. `damping` [N·m·s/rad or N·s/m], `friction` (dry, [N·m or N]), `armature` [kg·m² or kg] act on each of
-    the joint's degrees of freedom. `gear` scales the actuator that drives it, None where there is no actuator.
+    `axis` is a unit vector in the joint frame: the direction of a revolute, prismatic or screw joint, the normal of a
+    planar one. A screw turns by q [rad] and moves along its axis by `pitch` q, [m/rad], right-handed if positive; its
+    velocity, limits, damping and forces are those of the turn. `damping` [N·m·s/rad or N·s/m], `friction` (dry, [N·m or
+    N]), `armature` [kg·m² or kg] act on each of the joint's degrees of freedom. `gear` scales the actuator that drives
+    it, None where there is no actuator.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Joint:
     armature: float = 0.0
     mimic: Mimic | None = None
     gear: float | None = None
+    pitch: float = 0.0
 
 
 @dataclass

@@ -20,6 +20,10 @@ from pullback.description.urdf import SIZES
 UNBOUNDED = 1e9
 
 AXIS_JOINTS = ("revolute", "continuous", "prismatic", "planar")
+NOT_IN_URDF = {
+    "ball": "replace it by three revolute joints, or keep the robot in MJCF",
+    "screw": "replace it by a revolute joint and a prismatic one that mimics it, with the pitch as multiplier",
+}
 LOOP_TYPES: dict[LoopKind, str] = {"connect": "spherical", "hinge": "revolute", "weld": "fixed"}
 
 
@@ -87,10 +91,9 @@ def _geometry(shape: Shape, path: Path) -> Any:
 
 
 def _joint(joint: Joint, source: str) -> Any:
-    if joint.type == "ball":
+    if joint.type in NOT_IN_URDF:
         raise DescriptionError(
-            f"joint {joint.name!r} in {source}: a URDF has no ball joint; replace it by three revolute joints, "
-            f"or keep the robot in MJCF"
+            f"joint {joint.name!r} in {source}: a URDF has no {joint.type} joint; {NOT_IN_URDF[joint.type]}"
         )
     limits = joint.limits
     # a hinge without position limits is what URDF calls continuous

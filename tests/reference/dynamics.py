@@ -24,7 +24,10 @@ Forces = Mapping[str, Tensor]
 
 
 class Dof(NamedTuple):
-    """A degree of freedom in the world: turning about or sliding along `axis`, through `point`, moving link `link`."""
+    """A degree of freedom in the world: turning about or sliding along `axis`, through `point`, moving link `link`.
+
+    One that turns may slide as well, by `pitch` [m/rad].
+    """
 
     axis: Tensor
     point: Tensor
@@ -32,6 +35,7 @@ class Dof(NamedTuple):
     link: int
     column: int
     ratio: float
+    pitch: float = 0.0
 
 
 def description_parameters(model: Model) -> Parameters:
@@ -124,6 +128,11 @@ def link_poses(model: Model, parameters: Parameters, q: Tensor) -> tuple[list[Te
             R.append(R_WJ @ rotation_about(axis, ratio * q[here] + offset))
             p.append(p_WJ)
             dofs.append(Dof(R_WJ @ axis, p_WJ, True, link, column, ratio))
+        elif joint.type == "screw":
+            angle = ratio * q[here] + offset
+            R.append(R_WJ @ rotation_about(axis, angle))
+            p.append(p_WJ + R_WJ @ axis * (joint.pitch * angle))
+            dofs.append(Dof(R_WJ @ axis, p_WJ, True, link, column, ratio, joint.pitch))
         elif joint.type == "prismatic":
             R.append(R_WJ)
             p.append(p_WJ + R_WJ @ axis * (ratio * q[here] + offset))
@@ -170,7 +179,9 @@ def point_jacobian(model: Model, dofs: list[Dof], link: int, point: Tensor) -> t
     for dof in dofs:
         if not is_above(model, dof.link, link):
             continue
-        velocity = torch.linalg.cross(dof.axis, point - dof.point) if dof.turns else dof.axis
+        velocity = dof.axis
+        if dof.turns:
+            velocity = torch.linalg.cross(dof.axis, point - dof.point) + dof.pitch * dof.axis
         linear[dof.column] = linear[dof.column] + dof.ratio * velocity
         if dof.turns:
             angular[dof.column] = angular[dof.column] + dof.ratio * dof.axis

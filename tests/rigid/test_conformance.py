@@ -27,6 +27,8 @@ COMPLIANT = {case.name: case for case in compliant_cases()}
 CONTACT = (
     "revolute, sticking",
     "prismatic, sliding",
+    "screw, sliding",
+    "screw, impact",
     "ball, impact with restitution",
     "chain, sliding",
     "revolute, joint limit",
@@ -46,7 +48,7 @@ def test_every_case_has_its_own_name():
 
 
 @pytest.mark.parametrize("integrator", ["", ", explicit", ", rk4"])
-@pytest.mark.parametrize("joint", ["free", "revolute", "prismatic", "ball", "chain"])
+@pytest.mark.parametrize("joint", ["free", "revolute", "prismatic", "screw", "ball", "chain"])
 def test_smooth_motion_agrees_with_central_differences(joint, integrator):
     row = measure(CASES[f"{joint}, none{integrator}"], [("cone", "implicit")], single=False)
     assert row.error < 1e-6

@@ -13,7 +13,7 @@ from pullback.robot.operators import make_topology
 from tests.rigid.worlds import TOES, chain, load, toes_on_ground
 from tests.robot.synthetic import synthetic_robot
 
-TOPOLOGY = ("parent", "kind", "q_start", "v_start", "is_leaf", "reaches_first")
+TOPOLOGY = ("parent", "kind", "constant", "q_start", "v_start", "is_leaf", "reaches_first")
 
 
 def pair_names(world: World) -> set[frozenset[str]]:

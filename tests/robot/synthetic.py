@@ -25,6 +25,8 @@ JOINTS = (
     ("branch", "revolute", "sensor"),
     ("branch_slider", "prismatic", "branch"),
     ("drone", "floating", "branch_slider"),
+    ("nut", "screw", "branch"),
+    ("nut_arm", "revolute", "nut"),
 )
 
 
@@ -38,6 +40,7 @@ def synthetic_tree(seed: int = 0) -> Tree:
         axis = rng.normal(size=3)
         joint = Joint(f"{name}_joint", kind, parent, name, Pose(rng.uniform(-0.3, 0.3, 3), _rotation(rng)))
         joint.axis = axis / np.linalg.norm(axis)
+        joint.pitch = 0.07 if kind == "screw" else 0.0
         joints.append(joint)
         if kind != "fixed":
             joint.damping, joint.friction = rng.uniform(0.1, 0.5, 2)

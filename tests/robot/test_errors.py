@@ -34,15 +34,15 @@ def test_wrong_last_dimension(robot):
     q, qd, qdd = x["q"], x["qd"], x["qdd"]
     refuse(
         robot,
-        r"q has shape \(3, 25\); synthetic expects \(\*batch, 26\)",
+        r"q has shape \(3, 27\); synthetic expects \(\*batch, 28\)",
         lambda: robot.compute_center_of_mass(q[:, 1:]),
     )
     refuse(robot, r"q has shape \(\); synthetic expects", lambda: robot.compute_center_of_mass(q[0, 0]))
     for call in (robot.compute_inverse_dynamics, robot.compute_forward_dynamics):
-        refuse(robot, r"qd has shape \(3, 22\); synthetic expects \(\*batch, 23\)", lambda f=call: f(q, qd[:, 1:], qdd))
+        refuse(robot, r"qd has shape \(3, 24\); synthetic expects \(\*batch, 25\)", lambda f=call: f(q, qd[:, 1:], qdd))
     wide = torch.cat([qdd, qdd], -1)
-    refuse(robot, r"qdd_des has shape \(3, 46\)", lambda: robot.compute_inverse_dynamics(q, qd, wide))
-    refuse(robot, r"f has shape \(3, 46\)", lambda: robot.compute_forward_dynamics(q, qd, wide))
+    refuse(robot, r"qdd_des has shape \(3, 50\)", lambda: robot.compute_inverse_dynamics(q, qd, wide))
+    refuse(robot, r"f has shape \(3, 50\)", lambda: robot.compute_forward_dynamics(q, qd, wide))
     short = {TIP: x["wrench"][:, :3]}
     refuse(
         robot,
@@ -85,7 +85,7 @@ def test_mixed_devices(robot):
 
 def test_not_a_tensor(robot):
     q = random_inputs(robot)["q"]
-    match = r"q is a list; expected a torch tensor of shape \(\*batch, 26\)"
+    match = r"q is a list; expected a torch tensor of shape \(\*batch, 28\)"
     refuse(robot, match, lambda: robot.compute_center_of_mass(q.tolist()))
     refuse(robot, r"q is a ndarray; expected", lambda: robot.compute_forward_kinematics(q.numpy(), TIP))
 
@@ -118,7 +118,7 @@ def test_large_values_are_finite(robot):
 
 def test_batches_that_do_not_broadcast(robot):
     x = random_inputs(robot, 3)
-    match = r"batch dimensions do not broadcast: q \(3, 26\), qd \(2, 23\), qdd_des \(3, 23\)"
+    match = r"batch dimensions do not broadcast: q \(3, 28\), qd \(2, 25\), qdd_des \(3, 25\)"
     refuse(robot, match, lambda: robot.compute_inverse_dynamics(x["q"], x["qd"][:2], x["qdd"]))
 
 
@@ -257,7 +257,7 @@ def test_batch_shapes_with_mimic_joints(mimic_robot, operator):
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda f: f[:, 1:], r"f has shape \(3, 21\)"),
+        (lambda f: f[:, 1:], r"f has shape \(3, 23\)"),
         (lambda f: f[:, :1], r"f has shape \(3, 1\)"),
         (lambda f: f.float(), "f is torch.float32"),
         (lambda f: f.tolist(), "f is a list"),

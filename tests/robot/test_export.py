@@ -164,6 +164,8 @@ def test_meshes_are_named_relative_to_the_file_where_they_lie_below_it(tmp_path)
 def test_what_a_urdf_cannot_hold_is_said(tmp_path):
     with pytest.raises(DescriptionError, match=r"joint 'j' in hinged: a URDF has no ball joint; replace it by three"):
         write_urdf(hinged("ball"), tmp_path / "robot.urdf")
+    with pytest.raises(DescriptionError, match=r"a URDF has no screw joint; replace it by a revolute joint and"):
+        write_urdf(hinged("screw", pitch=0.1), tmp_path / "robot.urdf")
     tree = hinged("continuous", gear=3.0)
     with pytest.warns(DescriptionWarning, match="the gears of j are left out"):
         write_urdf(tree, tmp_path / "robot.urdf")
