@@ -14,9 +14,9 @@ from pullback.thermal.table_kernels import (
     ANCHOR,
     CONVECTION,
     DENSITY,
-    GLOW,
     LATENT,
     LIQUIDUS,
+    RADIATION,
     SOLIDUS,
     STEEPNESS,
     WIDTH,
@@ -79,5 +79,5 @@ def add_air(air: wp.array(dtype=Any), area: Any, T: Any, factor: Any, i: int, su
     ambient = air[AMBIENT]
     wide = wp.float64(factor * area)
     sums[CONVECTION, i] += wide * wp.float64(ambient - T)
-    sums[GLOW, i] += wide * wp.float64(ambient * ambient * ambient * ambient - T * T * T * T)
-    sums[AMBIENT, i] += wide * wp.float64(air[CONVECTION] + type(T)(4.0) * air[GLOW] * ambient * ambient * ambient)
+    sums[RADIATION, i] += wide * wp.float64(ambient * ambient * ambient * ambient - T * T * T * T)
+    sums[AMBIENT, i] += wide * wp.float64(air[CONVECTION] + type(T)(4.0) * air[RADIATION] * ambient * ambient * ambient)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
+from pullback.thermal.part import Beam
 from pullback.thermal.source import CUTOFF, BeamWeights, Gaussian, Goldak, cells_of, find_spot
 from pullback.thermal.toolpath import Toolpath
-from pullback.thermal.walker import Beam
 
 if TYPE_CHECKING:
     from pullback.thermal.process import Process

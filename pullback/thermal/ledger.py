@@ -39,12 +39,12 @@ class EnergyLedger:
 
 def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: torch.Tensor, final: torch.Tensor):
     """Return the ledger of a run that is done."""
-    fixed = march.fixed
-    growth = fixed.growth
+    model = march.model
+    growth = model.growth
     values = numbers.cpu().double().numpy()
-    rows, phases = segment_rows(fixed.materials, values[4:])
-    tables = rows.reshape(len(fixed.materials), -1, rows.shape[1])
-    tensors = {name: x.cpu().double().numpy() for name, x in fixed.tensors.items()}
+    rows, phases = segment_rows(model.materials, values[4:])
+    tables = rows.reshape(len(model.materials), -1, rows.shape[1])
+    tensors = {name: x.cpu().double().numpy() for name, x in model.tensors.items()}
     held = tensors["held"] != 0
     birth = np.array([values[3]])
     before = np.where(held, tensors["held_temperature"], initial.cpu().double().numpy()[growth.user])
@@ -61,7 +61,7 @@ def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: 
         born += float(phase[3] * gained[m].sum() * enthalpies(table, phase, birth)[0])
     flows = march.ledger.cpu().numpy().sum(axis=1)
     return EnergyLedger(
-        laser=fixed.dt * float(heat.double().sum()),
+        laser=model.dt * float(heat.double().sum()),
         convection=float(flows[0]),
         radiation=float(flows[1]),
         fixed=float(flows[2]),

@@ -8,7 +8,7 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.thermal.geometry import trilinear
 from pullback.thermal.mesh import CORNERS, Mesh
-from pullback.thermal.walker import Probes
+from pullback.thermal.part import Probes
 
 INSIDE = 1e-6
 """How far outside of the reference element [-1, 1]³ a point still counts as inside."""
