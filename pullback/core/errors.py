@@ -29,11 +29,11 @@ class GradientError(PullbackError):
 
 
 def refuse_unknown_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError for an option that does not exist, listing the close ones."""
+    """Raise for an option that does not exist, listing the close ones."""
     choices = list(known)
     for name in given:
         if name not in choices:
-            raise TypeError(f"{function}: {unknown_name('option', name, choices)}")
+            raise unknown_name(f"option of {function}", name, choices)
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str], where: str = "") -> PullbackError:

@@ -203,7 +203,7 @@ def _chords(u: np.ndarray, v: np.ndarray, hatch: float, count: int) -> tuple[np.
 
 
 def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return intervals (k, 2) that touch or overlap as one."""
+    """Merge intervals (k, 2) that touch or overlap."""
     order = np.argsort(start, kind="stable")
     tolerance = 1e-3 * np.median(end - start)
     start, end = start[order], np.maximum.accumulate(end[order])
@@ -213,7 +213,7 @@ def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def _checked(mesh, speed, hatch, dwell, inset, travel_speed, build) -> float:
-    """Return the distance of tracks, or say which number makes no sense."""
+    """Return the distance of tracks; raise for a number out of range."""
     hatch = _median_horizontal_edge(mesh, mesh.element_set(build)) if hatch is None else hatch
     for name, value in (("speed", speed), ("hatch", hatch), ("travel_speed", travel_speed or speed)):
         if not (np.isfinite(value) and value > 0):

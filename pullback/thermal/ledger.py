@@ -1,4 +1,4 @@
-"""Where the heat of a run came from, and where it is."""
+"""The energy balance of a run."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class EnergyLedger:
 
     @property
     def incoming(self) -> float:
-        """Return all that came in."""
+        """Return the total heat that came in."""
         return self.laser + self.convection + self.radiation + self.fixed + self.births
 
     @property
     def error(self) -> float:
-        """Return what is missing in the balance, relative to the heat that went to and fro."""
+        """Return the balance's residual, relative to the heat exchanged."""
         turnover = sum(abs(x) for x in (self.laser, self.convection, self.radiation, self.fixed, self.births))
         return (self.stored - self.incoming) / max(turnover, 1e-300)
 
 
 def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: torch.Tensor, final: torch.Tensor):
-    """Return the ledger of a run that is done."""
+    """Return the ledger of a finished run."""
     model = march.model
     growth = model.growth
     values = numbers.cpu().double().numpy()

@@ -41,7 +41,7 @@ TABLES = ("heat_capacity", "conductivity")
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What a run leaves: temperatures [K] that can be differentiated, and where the heat went.
+    """The result of a run: differentiable temperatures [K], and the energy balance.
 
     times (N + 1,) [s], probes (N + 1, p), snapshots (S, nodes) at `snapshot_steps`, final (nodes,), nodes in the mesh's
     order.
@@ -56,7 +56,7 @@ class History:
 
     @cached_property
     def ledger(self) -> EnergyLedger:
-        """Return where the heat came from and where it is."""
+        """Return the energy balance of the run."""
         return self._ledger()
 
 
@@ -241,7 +241,7 @@ class Process:
             return make_probes(self.growth.rank[index], np.ones(index.shape), self.dtype, self.device)
         points = np.asarray([] if points is None else points, dtype=np.float64)
         if not points.size:
-            raise PullbackError("no points to look at; give (p, 3), or (N, p, 3) for points that move, with p ≥ 1")
+            raise PullbackError("no points to observe; give (p, 3), or (N, p, 3) for points that move, with p ≥ 1")
         if points.shape[-1] != 3 or points.ndim > 3 or (points.ndim == 3 and len(points) != self.steps):
             raise PullbackError(
                 f"points have shape {points.shape}; expected (p, 3), or ({self.steps}, p, 3) for points that move"
@@ -341,7 +341,7 @@ class Process:
         return History(self.times, seen, taken, shots, final, ledger)
 
     def _dark(self) -> tuple[Tensor, Beam]:
-        """Return no heat, to no node."""
+        """Return a beam without entries."""
         nothing = torch.zeros(0, dtype=self.dtype, device=self.device)
         return nothing, Beam(np.zeros(self.steps + 1, np.int64), nothing.to(torch.int32))
 
@@ -359,7 +359,7 @@ class Process:
         return x
 
     def _numbers(self, parameters: Mapping[str, Any]) -> Tensor:
-        """Return what all nodes share as one tensor: air, then each material's phase and tables."""
+        """Return the numbers that all nodes share as one tensor: air, then each material's phase and tables."""
         parts = [self.scalar(parameters.get(name, self.values[name]), name) for name in AIR]
         for one in self.materials:
             for name in (*PHASE, *TABLES):

@@ -25,7 +25,7 @@ CUTOFF = 20.7
 """Points where the intensity is below exp(-CUTOFF), one in 10⁹ of that at the beam's centre, are left out."""
 
 CHUNK = 256
-"""Steps whose cells are looked up at once."""
+"""Steps whose cells are searched at once."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class _Bins:
         self.shifts = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
 
     def near(self, position: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of some steps, sorted, and which cells that are there then the beam can reach in it."""
+        """Return pairs of a step and a cell that exists then and that the beam reaches, sorted by step."""
         home = np.floor((position - self.origin) / self.width).astype(np.int64)
         near = home[:, None] + self.shifts
         inside = ((near >= 0) & (near < self.shape)).all(axis=2)

@@ -94,10 +94,10 @@ def test_bad_processes(options, text):
 
 
 def test_an_option_that_does_not_exist_is_refused():
-    with pytest.raises(TypeError, match=r"Process: no option named 'emisivity'; did you mean 'emissivity'"):
+    with pytest.raises(pb.PullbackError, match=r"no option of Process named 'emisivity'; did you mean 'emissivity'"):
         wall(emisivity=0.3)
     mesh = wall().mesh
-    with pytest.raises(TypeError, match=r"layers: no option named 'travelspeed'; did you mean 'travel_speed'"):
+    with pytest.raises(pb.PullbackError, match=r"no option of layers named 'travelspeed'; did you mean 'travel_speed'"):
         th.layers(mesh, speed=0.01, travelspeed=0.1)
 
 
