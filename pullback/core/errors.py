@@ -28,6 +28,14 @@ class GradientError(PullbackError):
         self.worlds = list(worlds)
 
 
+def refuse_unknown_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for an option that does not exist, listing the close ones."""
+    choices = list(known)
+    for name in given:
+        if name not in choices:
+            raise unknown_name(f"option of {function}", name, choices)
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str], where: str = "") -> PullbackError:
     """Return the error for a name that does not exist, listing the close ones."""
     choices = list(choices)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from ctypes import byref
 from typing import Any
 
 from pullback.core.launch import packet_type
 from pullback.core.modules import record
+from pullback.core.tensors import kernel_arguments
 from pullback.core.threads import run_side_by_side
 
 
 class Pass:
     """A kernel with its arguments in place: from launch to launch only integers change.
 
-    The kernel's first parameter is the first item, `integers` others come next, then `arguments`. On a CPU up to
-    `threads` threads share the items, each a contiguous range.
+    The kernel's first parameter is the first item; `integers` others, given in each call, come next; `arguments` are
+    all that follow, by name: tensors, structs and numbers. On a CPU up to `threads` threads share the items, each a
+    contiguous range.
     """
 
     ITEMS_PER_THREAD = 1024
@@ -24,7 +26,7 @@ class Pass:
     def __init__(
         self,
         kernel: Any,
-        arguments: Sequence[Any],
+        arguments: Mapping[str, Any],
         device: str,
         *,
         integers: int = 0,
@@ -35,7 +37,8 @@ class Pass:
         self.stream = stream
         self.on_cpu = device == "cpu"
         self.threads = threads if self.on_cpu else 1
-        self.command = command = record(kernel, [*[0] * (1 + integers), *arguments], device)
+        values = kernel_arguments(kernel, arguments, 1 + integers)
+        self.command = command = record(kernel, [*[0] * (1 + integers), *values], device)
         self.count = -1
         if self.on_cpu:
             packet = packet_type(command)

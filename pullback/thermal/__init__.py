@@ -1,4 +1,4 @@
-"""Printing a part: meshes, toolpaths, heat, and the gradient of what comes out by what goes in."""
+"""Heat in a part being printed: meshes, toolpaths, temperatures, and their gradients by process parameters."""
 
 from pullback.thermal.births import FreeFaces, after_support, births, check_support, faces_over_time
 from pullback.thermal.design import Design, design

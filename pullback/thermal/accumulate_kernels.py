@@ -1,8 +1,8 @@
-"""Cotangents of numbers that all nodes share, summed over steps in each node apart: docs/derivations/thermal.md, 5.
+"""Cotangents of the numbers that all nodes share, summed over steps per node (docs/derivations/thermal.md, section 5).
 
 Rows of `sums`, in float64: four of the air, then for each material four of its phase and six for each segment of its
-table. A table's six: what multiplies the whole integral up to the segment's lower end, and the two weights of the
-values at its ends; first of cp, then of k.
+table. A table's six, for cp and then for k: the factor of the integral up to the segment's lower end, and the
+weights of the values at its two ends.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from pullback.thermal.table_kernels import (
     ANCHOR,
     CONVECTION,
     DENSITY,
-    GLOW,
     LATENT,
     LIQUIDUS,
+    RADIATION,
     SOLIDUS,
     STEEPNESS,
     WIDTH,
@@ -79,5 +79,5 @@ def add_air(air: wp.array(dtype=Any), area: Any, T: Any, factor: Any, i: int, su
     ambient = air[AMBIENT]
     wide = wp.float64(factor * area)
     sums[CONVECTION, i] += wide * wp.float64(ambient - T)
-    sums[GLOW, i] += wide * wp.float64(ambient * ambient * ambient * ambient - T * T * T * T)
-    sums[AMBIENT, i] += wide * wp.float64(air[CONVECTION] + type(T)(4.0) * air[GLOW] * ambient * ambient * ambient)
+    sums[RADIATION, i] += wide * wp.float64(ambient * ambient * ambient * ambient - T * T * T * T)
+    sums[AMBIENT, i] += wide * wp.float64(air[CONVECTION] + type(T)(4.0) * air[RADIATION] * ambient * ambient * ambient)

@@ -1,4 +1,4 @@
-"""When each element comes to be, and which faces are free in between.
+"""When each element is born, that is deposited, and which faces are free in between.
 
 An element is born the first time the lit beam passes within a radius of its middle, seen from above, while the beam's
 height is that of the element's layer: from the middle of the element up to one layer above it.
@@ -113,7 +113,7 @@ def births(
 
 
 def check_support(mesh: Mesh, births: np.ndarray) -> None:
-    """Raise an error that names the first element born in thin air: it shares no node with what is there.
+    """Raise an error that names the first element born without support: it shares no node with older ones.
 
     Elements born at one time hold each other if one of them has older ones beside it. Where nothing is there from the
     start, the elements born first need no support.
@@ -134,7 +134,7 @@ def check_support(mesh: Mesh, births: np.ndarray) -> None:
 
 
 def after_support(mesh: Mesh, births: np.ndarray) -> np.ndarray:
-    """Return births delayed until each element hangs together, through others, with what is there from the start.
+    """Return births delayed until each element is connected, through others, to what is there from the start.
 
     The new birth of an element is the later of its own and of the first new birth among those it shares a node with;
     +inf for what never gets support.
@@ -163,7 +163,7 @@ def after_support(mesh: Mesh, births: np.ndarray) -> np.ndarray:
 
 
 def checked_births(mesh: Mesh, births: np.ndarray) -> np.ndarray:
-    """Return births as float64 (elements,), or say what is wrong with them."""
+    """Return births as float64 (elements,), checked."""
     births = np.asarray(births, dtype=np.float64)
     if births.shape != (len(mesh.elements),):
         raise PullbackError(f"births have shape {births.shape}; expected ({len(mesh.elements)},), one for each element")

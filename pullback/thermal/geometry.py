@@ -109,7 +109,7 @@ def corner_areas(corners: np.ndarray) -> np.ndarray:
 
 
 def in_chunks(function, corners: np.ndarray) -> np.ndarray:
-    """Return a function of many elements, computed for some at a time."""
+    """Return a function of many elements, computed in chunks."""
     bounds = [*range(0, len(corners), CHUNK), len(corners)]
     return (
         np.concatenate([function(corners[a:b]) for a, b in pairwise(bounds)]) if len(bounds) > 1 else function(corners)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypedDict
+
 import numpy as np
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, refuse_unknown_options
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.toolpath import Toolpath
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 # every two corners of an element: a line meets the hull of the corners between the outermost of their connections
 CORNER_PAIRS = np.array(np.triu_indices(8, 1))
+
+
+class TravelOptions(TypedDict, total=False):
+    """The last options of `layers`: travel_speed [m/s] of the beam when off, and `build`, the set that is printed."""
+
+    travel_speed: float | None
+    build: str
 
 
 def layers(
@@ -22,8 +34,7 @@ def layers(
     turn: float = 0.0,
     bidirectional: bool = True,
     inset: float = 0.0,
-    travel_speed: float | None = None,
-    build: str = "build",
+    **options: Unpack[TravelOptions],
 ) -> Toolpath:
     """Return a path that covers the build layer by layer with parallel tracks.
 
@@ -37,8 +48,10 @@ def layers(
         bidirectional: turn round after each track, and go on so in the next layer; otherwise all run the same way.
         inset: by how much tracks end before the edge of the part [m].
         travel_speed: of the beam when off [m/s]; None: the same.
-        build: the set of elements that are printed.
+        build: the set of elements that are printed, "build" by default.
     """
+    refuse_unknown_options("layers", options, TravelOptions.__annotations__)
+    travel_speed, build = options.get("travel_speed"), options.get("build", "build")
     hatch = _checked(mesh, speed, hatch, dwell, inset, travel_speed, build)
     path = _Writer(speed, travel_speed)
     backwards = False
@@ -190,7 +203,7 @@ def _chords(u: np.ndarray, v: np.ndarray, hatch: float, count: int) -> tuple[np.
 
 
 def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return intervals (k, 2) that touch or overlap as one."""
+    """Merge intervals (k, 2) that touch or overlap."""
     order = np.argsort(start, kind="stable")
     tolerance = 1e-3 * np.median(end - start)
     start, end = start[order], np.maximum.accumulate(end[order])
@@ -200,7 +213,7 @@ def _joined(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def _checked(mesh, speed, hatch, dwell, inset, travel_speed, build) -> float:
-    """Return the distance of tracks, or say which number makes no sense."""
+    """Return the distance of tracks; raise for a number out of range."""
     hatch = _median_horizontal_edge(mesh, mesh.element_set(build)) if hatch is None else hatch
     for name, value in (("speed", speed), ("hatch", hatch), ("travel_speed", travel_speed or speed)):
         if not (np.isfinite(value) and value > 0):

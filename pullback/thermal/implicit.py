@@ -1,4 +1,4 @@
-"""Marching with implicit steps: Newton's method around conjugate gradients, and one linear solve on the way back."""
+"""Implicit steps: Newton's method around conjugate gradients, and one linear solve in the backward pass."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.core.tensors import REAL, view
-from pullback.thermal.conduction_kernels import flow_kernel, vectors
+from pullback.core.tensors import REAL
+from pullback.thermal.backward import Backward
+from pullback.thermal.forward import Forward
 from pullback.thermal.geometry import PAIRS
 from pullback.thermal.implicit_kernels import implicit_kernels
 from pullback.thermal.march import Method, ThermalMarch
-from pullback.thermal.reverse import Reverse
 from pullback.thermal.table_kernels import K
-from pullback.thermal.walker import Walker
 
 Tensor = torch.Tensor
 
@@ -31,8 +30,6 @@ FORCING = 1e-2
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 """What may be missing in the balance of a step, relative to the heat that flows in it."""
-
-GATHER = "slots more_starts more held"
 
 
 @dataclass(frozen=True)
@@ -54,71 +51,81 @@ class Implicit(Method):
 
     @property
     def explicit_share(self) -> float:
-        """Return the weight of the heat that flows at the beginning of a step."""
+        """Return the weight of the heat that flows at the temperatures before a step."""
         return 1.0 - self.theta
 
-    def walker(self, *arguments: Any, **options: Any) -> Walker:
-        """Return what does steps."""
-        return ImplicitWalker(self, *arguments, **options)
+    def forward(self, *arguments: Any, **options: Any) -> Forward:
+        """Return a forward pass."""
+        return ImplicitForward(self, *arguments, **options)
 
-    def reverse(self, *arguments: Any) -> Reverse:
+    def backward(self, *arguments: Any) -> Backward:
         """Return a backward pass."""
-        return ImplicitReverse(*arguments)
+        return ImplicitBackward(*arguments)
 
 
-class ImplicitWalker(Walker):
-    """A march with implicit steps."""
+class ImplicitForward(Forward):
+    """A forward pass with implicit steps."""
 
     def __init__(self, method: Implicit, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        fixed = self.fixed
-        self.tolerance = method.tolerance or TOLERANCE[fixed.dtype]
+        model = self.model
+        self.tolerance = method.tolerance or TOLERANCE[model.dtype]
         self.theta = method.theta
-        part, rest = fixed.dt * self.theta, fixed.dt * (1.0 - self.theta)
-        names = ("given", "T_start", "u_start", "missing", "diagonal", "x", "r", "z", "p", "Sp")
-        work = [self.new(1, fixed.nodes) for _ in names]
-        self.given, self.T_start, self.u_start, self.missing, self.diagonal, *others = work
-        self.x, self.r, self.z, self.p, self.Sp = others
+        self.T_start, self.u_start = self.new(model.nodes), self.new(model.nodes)
+        self.given, self.missing, self.diagonal = (self.new(model.nodes) for _ in range(3))
+        # vectors of conjugate gradients
+        self.x, self.r, self.z, self.p, self.Sp = (self.new(1, model.nodes) for _ in range(5))
         self.scale = self.new(1)
-        self.views |= {name: view(vector[0]) for name, vector in zip(names, work)}
-        self.views |= {"p_row": view(self.p), "x_row": view(self.x), "scale": view(self.scale)}
-        real = REAL[fixed.dtype]
-        kernels, vec8 = implicit_kernels(real), vectors(real)[1]
-        self.drive = self.make(
-            flow_kernel(real), "corners shape conductances none p_row flows", none=None, flows=view(self.flows, vec8)
+        self._own: tuple[int, Tensor] | None = None
+        kernels = implicit_kernels(REAL[model.dtype])
+        theta_dt, rest_dt = model.dt * self.theta, model.dt * (1.0 - self.theta)
+        part, T, u, flows = self.part, self.T, self.u, self.flows.view(-1)
+        self.drive = self.make_flow(self.p)
+        self.explicit_part = self.make(
+            kernels.explicit_part, integers=1,
+            rest_dt=rest_dt, part=part, flows=flows, T=T, given=self.given, ledger=self.ledger,
+        )  # fmt: skip
+        self.add_beam = self.make(
+            kernels.add_beam, dt=model.dt, node=self.beam.node, power=self.power, given=self.given
         )
-        self.start = self.make(kernels.start, f"{GATHER} air area flow T given ledger", scalars=(rest,), integers=1)
-        self.shine = self.make(kernels.shine, "beam power given", scalars=(fixed.dt,))
-        self.balance = self.make(
-            kernels.balance,
-            f"{GATHER} rows phases air volume area flow given T_start T hints missing diagonal",
-            scalars=(part,),
-            integers=1,
+        self.residual = self.make(
+            kernels.residual, integers=1,
+            theta_dt=theta_dt, part=part, flows=flows, given=self.given, T_start=self.T_start, T=T,
+            missing=self.missing, diagonal=self.diagonal,
+        )  # fmt: skip
+        self.update_ledger = None
+        if self.ledger is not None:
+            self.update_ledger = self.make(
+                kernels.update_ledger, integers=1,
+                theta_dt=theta_dt, part=part, flows=flows, given=self.given, T=T, ledger=self.ledger,
+            )  # fmt: skip
+        self.move = self.make(
+            kernels.move, part=part, scale=self.scale, u_start=self.u_start, direction=self.x[0], T=T, u=u
         )
-        self.book = self.make(kernels.book, f"{GATHER} air area flow given T ledger", scalars=(part,), integers=1)
-        self.walk = self.make(kernels.walk, "rows held scale u_start x hints T u")
-        self.apply = self.make(kernels.apply, f"{GATHER} diagonal p_row flow Sp", scalars=(part,), integers=1)
+        self.apply = self.make(
+            kernels.apply, integers=1,
+            theta_dt=theta_dt, part=part, diagonal=self.diagonal, x=self.p, flows=flows, y=self.Sp[0],
+        )  # fmt: skip
 
-    def heat_up(self, step: int, elements: int, nodes: int) -> None:
-        """Change temperatures and potentials by a step, implicitly: Newton's method in u, eq. (21)."""
-        # from the temperatures, for what a step does must not depend on how they were come by
+    def step(self, step: int, elements: int, nodes: int) -> None:
+        """Change temperatures and potentials by an implicit step: Newton's method in u, eq. (21)."""
+        # from the temperatures: a step must not depend on how they were reached
         self.potentials(0, nodes)
         self.flow(0, elements)
-        self.start(0, nodes, 8 * elements)
-        lit = self.beam.starts
-        self.shine(int(lit[step]), int(lit[step + 1] - lit[step]))
-        self.T_start[0].copy_(self.T)
-        self.balance(0, nodes, 8 * elements)
-        missing = self.missing[0, :nodes]
+        self.explicit_part(0, nodes, 8 * elements)
+        self.add_beam(*self.beam.entries(step))
+        self.T_start.copy_(self.T)
+        self.residual(0, nodes, 8 * elements)
+        missing = self.missing[:nodes]
         size = first = float(torch.linalg.vector_norm(missing))
         if not size < float("inf"):
-            raise PullbackError(f"step {step} set out from temperatures that are not finite")
+            raise PullbackError(f"step {step} starts from temperatures that are not finite")
         for _ in range(NEWTON):
             if size <= self.tolerance * first or first == 0.0:
                 break
-            self.solve(self.missing, FORCING, elements, nodes)
+            self.solve(missing, FORCING, elements, nodes)
             reached = self._line_search(elements, nodes)
-            # at the end of what the type can tell
+            # rounding of the type is all that is left
             if reached >= size and reached <= max(1e3 * self.tolerance * first, self._rounding(elements, nodes)):
                 break
             size = reached
@@ -127,27 +134,27 @@ class ImplicitWalker(Walker):
                 f"step {step} did not converge: {size / first:.1e} of the heat is missing after {NEWTON} Newton steps; "
                 f"take a smaller dt"
             )
-        if self.ledger is not None:
-            self.book(0, nodes, 8 * elements)
+        if self.update_ledger is not None:
+            self.update_ledger(0, nodes, 8 * elements)
 
     def _rounding(self, elements: int, nodes: int) -> float:
-        """Return what is missing where temperatures are right but for rounding: near rest more than what flows."""
-        stiffness = self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes)
-        potential = 8.0 * torch.finfo(self.fixed.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
+        """Return the residual that rounding of the temperatures leaves: near rest more than the heat that flows."""
+        stiffness = self.diagonal[:nodes] + self.model.dt * self.theta * self.own(elements, nodes)
+        potential = 8.0 * torch.finfo(self.model.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
         return float(torch.linalg.vector_norm(stiffness * potential))
 
     def _line_search(self, elements: int, nodes: int) -> float:
-        """Go along x, less far where the balance would turn over; return the size of what is missing there."""
-        self.u_start[0].copy_(self.u[0])
-        missing, direction = self.missing[0, :nodes], self.x[0, :nodes]
+        """Move along x, with a shorter step where the residual would change sign; return its size there."""
+        self.u_start.copy_(self.u[0])
+        missing, direction = self.missing[:nodes], self.x[0, :nodes]
         slope = float(missing @ direction)
         scale = 1.0
         while True:
             self.scale.fill_(scale)
-            self.walk(0, nodes)
+            self.move(0, nodes)
             self.flow(0, elements)
-            self.balance(0, nodes, 8 * elements)
-            # the balance is the slope of a convex function: it may fall to zero, and a little beyond
+            self.residual(0, nodes, 8 * elements)
+            # the residual is the slope of a convex function: it may fall to zero, and a little beyond
             if float(missing @ direction) >= -0.5 * slope or scale < 1e-6:
                 return float(torch.linalg.vector_norm(missing))
             scale *= 0.5
@@ -155,13 +162,13 @@ class ImplicitWalker(Walker):
     def solve(self, right: Tensor, relative: float, elements: int, nodes: int) -> float:
         """Solve S x = right by conjugate gradients with the diagonal as preconditioner, eq. (22).
 
-        Returns how much of the right side is left over; more than `relative` where the iterations did not suffice.
+        right: (nodes,). Returns the relative residual, more than `relative` where the iterations were not enough.
         """
         x, r, z, p, Sp = (vector[0, :nodes] for vector in (self.x, self.r, self.z, self.p, self.Sp))
-        # with conduction's own diagonal, which the flows do not show
-        inverse = 1.0 / (self.diagonal[0, :nodes] + self.fixed.dt * self.theta * self.own(elements, nodes))
+        # the diagonal includes that of conduction, which `diagonal` leaves out
+        inverse = 1.0 / (self.diagonal[:nodes] + self.model.dt * self.theta * self.own(elements, nodes))
         x.zero_()
-        r.copy_(right[0, :nodes])
+        r.copy_(right)
         torch.mul(r, inverse, out=z)
         p.copy_(z)
         rz = first = float(r @ z)
@@ -180,84 +187,67 @@ class ImplicitWalker(Walker):
 
     def own(self, elements: int, nodes: int) -> Tensor:
         """Return the diagonal of the conduction operator (nodes,) [m], kept until the part grows."""
-        known = getattr(self, "_own", None)
+        known = self._own
         if known is None or known[0] != elements:
-            t = self.fixed.tensors
+            t = self.model.tensors
             corners = t["corners"][:elements].long()
             pairs = t["conductances"]
             sums = pairs.new_zeros(len(pairs), 8)
             for corners_of in PAIRS.T:
                 sums.index_add_(1, torch.as_tensor(corners_of.copy(), device=pairs.device), pairs)
             sums = sums[t["shape"][:elements].long()]
-            total = self.new(self.fixed.nodes).index_add_(0, corners.reshape(-1), sums.reshape(-1))
+            total = self.new(self.model.nodes).index_add_(0, corners.reshape(-1), sums.reshape(-1))
             self._own = known = (elements, total)
         return known[1][:nodes]
 
 
-class ImplicitReverse(Reverse):
+class ImplicitBackward(Backward):
     """A backward pass through implicit steps."""
 
-    walker: ImplicitWalker
+    forward: ImplicitForward
 
     def __init__(self, march: ThermalMarch, *arguments: Any) -> None:
         super().__init__(march, *arguments)
-        walker, fixed = self.walker, self.fixed
-        self.T_next = walker.new(fixed.nodes)
-        self.spare = walker.new(1, fixed.nodes)
-        self.right = walker.new(1, fixed.nodes)
-        t = fixed.tensors
-        part = fixed.dt * walker.theta
-        kernels = implicit_kernels(REAL[fixed.dtype])
-        own = {
-            "T_next": view(self.T_next),
-            "spare": view(self.spare),
-            "right": view(self.right[0]),
-            "volume_before": view(t["volume_before"]),
-            "gain": view(self.gain),
-        }
-        self.before_birth = walker.make(
-            kernels.before_birth,
-            "event_node volume_before gain held rows phases air hints spare T_next",
-            scalars=(torch.finfo(fixed.dtype).eps,),
-            **own,
-        )
-        self.prepare_vjp = walker.make(
-            kernels.prepare_vjp,
-            "held rows phases air volume area T_next lam hints right diagonal",
-            scalars=(part,),
-            **own,
-        )
-        self.end_vjp = walker.make(
-            kernels.end_vjp,
-            f"{GATHER} rows phases air volume area flow T_next lam x_row hints sums",
-            scalars=(part,),
-            integers=1,
-            **own,
-        )
+        forward, model = self.forward, self.model
+        self.T_next, self.right = forward.new(model.nodes), forward.new(model.nodes)
+        kernels = implicit_kernels(REAL[model.dtype])
+        theta_dt, part, lam = model.dt * forward.theta, forward.part, self.lam[0]
+        self.undo_birth = forward.make(
+            kernels.undo_birth, tolerance=torch.finfo(model.dtype).eps,
+            part=part, node=model.tensors["event_node"], volume_before=model.tensors["volume_before"], gain=self.gain,
+            spare=forward.new(1, model.nodes), T=self.T_next,
+        )  # fmt: skip
+        self.adjoint_system = forward.make(
+            kernels.adjoint_system,
+            theta_dt=theta_dt, part=part, T=self.T_next, lam=lam, right=self.right, diagonal=forward.diagonal,
+        )  # fmt: skip
+        self.parameters_vjp = forward.make(
+            kernels.parameters_vjp, integers=1,
+            theta_dt=theta_dt, part=part, flows=forward.flows.view(-1), T=self.T_next, lam=lam, mu=forward.x,
+            sums=self.sums,
+        )  # fmt: skip
 
-    def _observe(self, step: int) -> None:
-        super()._observe(step)
-        self.T_next.copy_(self.walker.T)
+    def _observation_vjp(self, state: int) -> None:
+        super()._observation_vjp(state)
+        self.T_next.copy_(self.forward.T)
 
-    def cool_down(self, step: int, elements: int, nodes: int) -> None:
-        """Pull back through an implicit step: eq. (23), then what an explicit one does with the rest of the weight."""
-        walker, growth = self.walker, self.fixed.growth
-        first, last = growth.event_starts[step + 1], growth.event_starts[step + 2]
-        self.before_birth(int(first), int(last - first))
-        self.prepare_vjp(0, nodes)
-        left = walker.solve(self.right, 0.1 * walker.tolerance, elements, nodes)
-        if left > 1e3 * walker.tolerance:
+    def step_vjp(self, step: int, elements: int, nodes: int) -> None:
+        """Pull back through an implicit step: eq. (23), then the explicit part's vjp if it has one."""
+        forward = self.forward
+        self.undo_birth(*self.model.events(step + 1))
+        self.adjoint_system(0, nodes)
+        left = forward.solve(self.right[:nodes], 0.1 * forward.tolerance, elements, nodes)
+        if left > 1e3 * forward.tolerance:
             raise PullbackError(
-                f"the gradient of step {step} did not converge: {left:.1e} of its right side is left after "
+                f"the gradient of step {step} did not converge: its relative residual is {left:.1e} after "
                 f"{ITERATIONS} iterations; take a smaller dt"
             )
         if self.sums is not None:
-            walker.p.copy_(walker.x)
-            walker.drive(0, elements)
-            self.end_vjp(0, nodes, 8 * elements)
-        self.lam[0, :nodes].copy_(walker.x[0, :nodes])
-        lit = self.beam.starts
-        self.shine_vjp(int(lit[step]), int(lit[step + 1] - lit[step]))
-        if walker.theta < 1.0:
+            forward.p.copy_(forward.x)
+            forward.drive(0, elements)
+            self.parameters_vjp(0, nodes, 8 * elements)
+        self.lam[0, :nodes].copy_(forward.x[0, :nodes])
+        self.add_beam_vjp(*self.beam.entries(step))
+        if forward.theta < 1.0:
             self.flow(0, elements)
-            self.pull(0, nodes, 8 * elements)
+            self.explicit_step_vjp(0, nodes, 8 * elements)

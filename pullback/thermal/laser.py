@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
+from pullback.thermal.part import Beam
 from pullback.thermal.source import CUTOFF, BeamWeights, Gaussian, Goldak, cells_of, find_spot
 from pullback.thermal.toolpath import Toolpath
-from pullback.thermal.walker import Beam
 
 if TYPE_CHECKING:
     from pullback.thermal.process import Process
@@ -21,14 +21,14 @@ Tensor = torch.Tensor
 SIZES = {Gaussian: ("radius",), Goldak: ("front", "back", "width", "depth")}
 
 SLACK = 0.5
-"""How far a beam that moves may go, in its largest size, before the cells it heats are looked up again."""
+"""How far the beam may move, relative to its largest size, before the cells it heats are searched again."""
 
 ROUNDING = 1e-3
-"""How far it may go, in its largest size, without being said to move."""
+"""A move below this, relative to its largest size, is rounding."""
 
 
 class Laser:
-    """A source on its path over a process's part; it is where the path has it in the middle of each step.
+    """A source moving along its path; in each step it is where the path has it at half time.
 
     positions (N, 3) [m], on (N,), directions (N, 3): of each step.
     """
@@ -69,7 +69,7 @@ class Laser:
         return points[row - 1] + share[:, None] * (points[row] - points[row - 1])
 
     def _follow(self, positions: np.ndarray, largest: float) -> None:
-        """Look up the cells again if the beam has moved or grown too much."""
+        """Search the cells again if the beam has moved or grown too much."""
         moved = np.linalg.norm(positions - self.known_positions, axis=1)[self.on].max(initial=0.0)
         growth = (largest - self.known_size) * np.sqrt(CUTOFF / self.source.factor)
         if moved + max(growth, 0.0) > self.slack:

@@ -1,4 +1,4 @@
-"""Where the heat of a run came from, and where it is."""
+"""The energy balance of a run."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class EnergyLedger:
 
     @property
     def incoming(self) -> float:
-        """Return all that came in."""
+        """Return the total heat that came in."""
         return self.laser + self.convection + self.radiation + self.fixed + self.births
 
     @property
     def error(self) -> float:
-        """Return what is missing in the balance, relative to the heat that went to and fro."""
+        """Return the balance's residual, relative to the heat exchanged."""
         turnover = sum(abs(x) for x in (self.laser, self.convection, self.radiation, self.fixed, self.births))
         return (self.stored - self.incoming) / max(turnover, 1e-300)
 
 
 def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: torch.Tensor, final: torch.Tensor):
-    """Return the ledger of a run that is done."""
-    fixed = march.fixed
-    growth = fixed.growth
+    """Return the ledger of a finished run."""
+    model = march.model
+    growth = model.growth
     values = numbers.cpu().double().numpy()
-    rows, phases = segment_rows(fixed.materials, values[4:])
-    tables = rows.reshape(len(fixed.materials), -1, rows.shape[1])
-    tensors = {name: x.cpu().double().numpy() for name, x in fixed.tensors.items()}
+    rows, phases = segment_rows(model.materials, values[4:])
+    tables = rows.reshape(len(model.materials), -1, rows.shape[1])
+    tensors = {name: x.cpu().double().numpy() for name, x in model.tensors.items()}
     held = tensors["held"] != 0
     birth = np.array([values[3]])
     before = np.where(held, tensors["held_temperature"], initial.cpu().double().numpy()[growth.user])
@@ -61,7 +61,7 @@ def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: 
         born += float(phase[3] * gained[m].sum() * enthalpies(table, phase, birth)[0])
     flows = march.ledger.cpu().numpy().sum(axis=1)
     return EnergyLedger(
-        laser=fixed.dt * float(heat.double().sum()),
+        laser=model.dt * float(heat.double().sum()),
         convection=float(flows[0]),
         radiation=float(flows[1]),
         fixed=float(flows[2]),

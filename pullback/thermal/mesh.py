@@ -42,7 +42,7 @@ class Faces(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """Hexahedra that share their nodes, checked when made: what exists is a valid mesh.
+    """Hexahedra that share their nodes; checked when made, so a Mesh is always valid.
 
     Args:
         nodes: (n, 3) positions [m].
@@ -184,7 +184,7 @@ def _edge_lengths(nodes: np.ndarray, elements: np.ndarray) -> np.ndarray:
 
 
 def _checked_arrays(nodes: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return copies of the right type, or say which entry makes no sense."""
+    """Return copies of the right type; raise for an invalid entry."""
     nodes = np.array(nodes, dtype=np.float64)
     elements = np.array(elements)
     if nodes.ndim != 2 or nodes.shape[1] != 3:
@@ -238,7 +238,7 @@ def _check_repeats(elements: np.ndarray) -> None:
 
 
 def _check_duplicates(nodes: np.ndarray, elements: np.ndarray) -> None:
-    """Refuse two nodes at one place: heat would not pass between the elements on their sides."""
+    """Raise for two nodes at one place: heat would not pass between the elements on their sides."""
     tolerance = max(SAME_NODE * _edge_lengths(nodes, elements).min(), 1e-12 * np.ptp(nodes, axis=0).max())
     # the shift keeps round coordinates off the borders of the lattice
     lattice = np.floor((nodes - nodes.min(axis=0)) / tolerance + 0.381966).astype(np.int64)

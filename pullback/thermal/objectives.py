@@ -1,4 +1,4 @@
-"""What a temperature history is worth: smooth numbers of it, plain torch, to be minimised or reported.
+"""Objectives of a temperature history: smooth functions in plain torch, to minimise or report.
 
 T (N + 1, p) are the temperatures [K] of p points at times t (N + 1,) [s], as `History.probes` and `History.times` hold
 them. What counts is smooth in T, so that a gradient says which way to go; a width [K] says how smooth.
@@ -23,7 +23,7 @@ NOTHING = 1e-9
 
 
 def history_error(temperatures: Tensor, target: Tensor) -> Tensor:
-    """Return the mean square [K²] of what a history is off its target, both of the same shape."""
+    """Return the mean squared difference [K²] of a history and its target, both of the same shape."""
     if temperatures.shape != target.shape:
         raise PullbackError(
             f"the target has shape {tuple(target.shape)} and the temperatures {tuple(temperatures.shape)}; "
@@ -52,9 +52,9 @@ def melt_pool_depth(profile: Tensor, depths: Any, melting: float, signed: bool =
 
     Between two depths the temperature is a straight line; the depth is the length of what is above the melting
     temperature, and so, where it only falls on the way down, the depth of the isotherm. Rows in which nothing melts
-    have depth 0, rows that are molten at every depth the last of them. There the length is flat, and would tell nobody
-    which way to go: backward, and with signed=True forward as well, it goes on as the length (d_last − d_first)/melting
-    a kelvin that the hottest point is too cold, or the coldest too hot.
+    have depth 0, rows that are molten at every depth the last of them. There the length is constant and its
+    gradient zero: backward, and with signed=True forward as well, it continues linearly by (d_last − d_first)/melting
+    per kelvin that the hottest point is too cold, or the coldest too hot.
 
     Args:
         signed: return the depth with that continuation, below 0 and beyond the last depth; its gradient is exact.
@@ -113,7 +113,7 @@ def spent_energy(power: Tensor, dt: float, on: Any = None) -> Tensor:
 
 
 def weighted_sum(objectives: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """Return the sum of objectives, each a number, times their weights; one without a weight does not count."""
+    """Return the weighted sum of objectives, each a number; one without a weight does not count."""
     for name in weights:
         if name not in objectives:
             raise unknown_name("objective", name, objectives)
@@ -130,7 +130,7 @@ def weighted_sum(objectives: Mapping[str, Tensor], weights: Mapping[str, float])
 
 @dataclass(frozen=True, eq=False)
 class ParetoPoint:
-    """What one choice of weights led to: the design, its objectives, and whether another point is better in all."""
+    """The result for one choice of weights: the design, its objectives, and whether another point dominates it."""
 
     weights: dict[str, float]
     design: Any
@@ -176,7 +176,7 @@ def pareto_sweep(
 
 
 def dominated(points: Sequence[Mapping[str, float]]) -> np.ndarray:
-    """Tell (n,) which points another one is nowhere worse than and somewhere better."""
+    """Return (n,) which points are dominated: another one is nowhere worse and somewhere better."""
     values = np.array([list(point.values()) for point in points]).reshape(len(points), -1)
     no_worse = np.all(values[None] <= values[:, None], axis=2)
     better = np.any(values[None] < values[:, None], axis=2)

@@ -35,13 +35,13 @@ class Power(torch.nn.Module):
         self.steps, self.bounds = int(steps), (low, high)
 
     def bounded(self, x: Tensor) -> Tensor:
-        """Return free numbers as powers [W]."""
+        """Return powers [W] for unbounded numbers."""
         low, high = self.bounds
         # the clamp takes off what round-off may add
         return (low + (high - low) * 0.5 * (1.0 + torch.tanh(x))).clamp(low, high)
 
     def unbounded(self, watts: float | Tensor | None, count: int, dtype: torch.dtype) -> Tensor:
-        """Return the free numbers (count,) that give these powers [W]: one, (count,), or None for the middle."""
+        """Return the unbounded numbers (count,) that give these powers [W]: one, (count,), or None for the middle."""
         low, high = self.bounds
         if watts is None:
             watts = 0.5 * (low + high)

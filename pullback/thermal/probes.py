@@ -8,19 +8,19 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.thermal.geometry import trilinear
 from pullback.thermal.mesh import CORNERS, Mesh
-from pullback.thermal.walker import Probes
+from pullback.thermal.part import Probes
 
 INSIDE = 1e-6
 """How far outside of the reference element [-1, 1]³ a point still counts as inside."""
 
 BESIDE = 1.0
-"""How far beside the part a beam may be, in half edges of an element, and still be looked under."""
+"""How far beside the part a beam may be, in half edges of an element, for probes under it."""
 
 BIN_ENTRIES = 4_000_000
-"""Bins are made wider until elements stand in them at most this often."""
+"""Bins are made wider until they hold at most this many entries."""
 
 CHUNK = 20_000
-"""So many points are looked up at a time."""
+"""Points located at a time."""
 
 
 def locate(
@@ -210,7 +210,7 @@ def _nearest(mesh: Mesh, point: np.ndarray) -> str:
 def make_probes(
     nodes: np.ndarray, weights: np.ndarray, dtype: torch.dtype, device: torch.device, states: int | None = None
 ) -> Probes:
-    """Return probes that look at nodes (p, c) of a march with weights (p, c).
+    """Return probes of nodes (p, c), numbered by birth, with weights (p, c).
 
     states: how many states there are, for probes that move; then rows are (state, probe).
     """

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, isqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
 
 from pullback.core import custom_vjp
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError, refuse_unknown_options, unknown_name
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
@@ -23,10 +23,14 @@ from pullback.thermal.ledger import EnergyLedger, make_ledger
 from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
+from pullback.thermal.part import Beam, PartModel, Probes
 from pullback.thermal.probes import locate, locate_below, locate_moving, make_probes, refuse_outside
 from pullback.thermal.source import Gaussian, Goldak
+from pullback.thermal.stability import Stability
 from pullback.thermal.toolpath import Toolpath
-from pullback.thermal.walker import STEFAN_BOLTZMANN, Beam, Fixed, Probes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Tensor = torch.Tensor
 
@@ -37,7 +41,7 @@ TABLES = ("heat_capacity", "conductivity")
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What a run leaves: temperatures [K] that can be differentiated, and where the heat went.
+    """The result of a run: differentiable temperatures [K], and the energy balance.
 
     times (N + 1,) [s], probes (N + 1, p), snapshots (S, nodes) at `snapshot_steps`, final (nodes,), nodes in the mesh's
     order.
@@ -52,8 +56,33 @@ class History:
 
     @cached_property
     def ledger(self) -> EnergyLedger:
-        """Return where the heat came from and where it is."""
+        """Return the energy balance of the run."""
         return self._ledger()
+
+
+class ProcessOptions(TypedDict, total=False):
+    """Options of a `Process`: its surroundings, and where and how it is computed."""
+
+    convection: float
+    emissivity: float
+    ambient: float
+    initial: float | Tensor
+    birth_temperature: float
+    dtype: torch.dtype
+    device: str | torch.device
+    threads: int | None
+
+
+DEFAULTS: ProcessOptions = {
+    "convection": 0.0,
+    "emissivity": 0.0,
+    "ambient": 300.0,
+    "initial": 300.0,
+    "birth_temperature": 300.0,
+    "dtype": torch.float64,
+    "device": "cpu",
+    "threads": None,
+}
 
 
 class Process:
@@ -65,11 +94,12 @@ class Process:
         births: (elements,) [s], as `births` returns them; None: everything is there from the start.
         dt: length of a step [s]. duration: time to simulate [s], by default that of the path.
         source: how the beam heats, Gaussian or Goldak.
-        convection: [W/(m² K)]; emissivity; ambient: temperature of the surroundings [K].
-        initial: temperature [K] at the start, of all nodes or (nodes,). birth_temperature: that of new material [K].
         fixed: set of nodes -> temperature they are held at [K].
         method: "explicit", whose dt is bounded by `stable_dt`, or Implicit(theta=...), for one material.
-        threads: CPU threads, by default as many as torch has.
+        convection: [W/(m² K)], 0 by default; emissivity, 0 by default; ambient: temperature of the surroundings [K].
+        initial: temperature [K] at the start, of all nodes or (nodes,). birth_temperature: that of new material [K].
+            These and `ambient` are 300 K by default.
+        dtype, device: torch.float64 and "cpu" by default. threads: CPU threads, by default as many as torch has.
     """
 
     def __init__(
@@ -82,19 +112,14 @@ class Process:
         dt: float,
         duration: float | None = None,
         source: Gaussian | Goldak | None = None,
-        convection: float = 0.0,
-        emissivity: float = 0.0,
-        ambient: float = 300.0,
-        initial: float | Tensor = 300.0,
-        birth_temperature: float = 300.0,
         fixed: Mapping[str, float] | None = None,
         method: str | Implicit = "explicit",
-        dtype: torch.dtype = torch.float64,
-        device: str | torch.device = "cpu",
-        threads: int | None = None,
+        **options: Unpack[ProcessOptions],
     ) -> None:
-        if dtype not in (torch.float32, torch.float64):
-            raise PullbackError(f"dtype is {dtype}; expected torch.float32 or torch.float64")
+        refuse_unknown_options("Process", options, DEFAULTS)
+        given: dict[str, Any] = {**DEFAULTS, **options}
+        if given["dtype"] not in (torch.float32, torch.float64):
+            raise PullbackError(f"dtype is {given['dtype']}; expected torch.float32 or torch.float64")
         if method != "explicit" and not isinstance(method, Implicit):
             raise PullbackError(f"method is {method!r}; expected 'explicit' or Implicit(theta=...)")
         _check_number("dt", dt, above=0.0)
@@ -109,19 +134,13 @@ class Process:
         self.steps = max(1, ceil(self.duration / dt - 1e-9))
         self.times = np.arange(self.steps + 1) * self.dt
         self.births = checked_births(mesh, np.full(len(mesh.elements), -np.inf) if births is None else births)
-        self.dtype, self.device = dtype, torch.device(device)
-        self.threads = torch.get_num_threads() if threads is None else int(threads)
+        self.dtype, self.device = given["dtype"], torch.device(given["device"])
+        self.threads = torch.get_num_threads() if given["threads"] is None else int(given["threads"])
         self.materials, self.element_material = _materials_of(mesh, material)
         self.method: Method = Method() if method == "explicit" else method
         if isinstance(method, Implicit) and len(self.materials) > 1:
-            raise PullbackError("implicit steps know one material only: use method='explicit', or one material")
-        self.values: dict[str, Any] = {
-            "convection": convection,
-            "emissivity": emissivity,
-            "ambient": ambient,
-            "birth_temperature": birth_temperature,
-            "initial": initial,
-        }
+            raise PullbackError("implicit steps are for one material only: use method='explicit', or one material")
+        self.values: dict[str, Any] = {name: given[name] for name in (*AIR, "initial")}
         for name in AIR:
             _check_number(name, self.values[name], above=-np.inf if name == "birth_temperature" else -1e-300)
         self.faces = faces_over_time(mesh, self.births)
@@ -138,7 +157,7 @@ class Process:
         G = in_chunks(conductances, corners[sample])
         rates = np.concatenate([fastest_rates(corners[sample][a : a + 50_000], G[a : a + 50_000])
                                 for a in range(0, len(sample), 50_000)])  # fmt: skip
-        self._rates = rates[shape]
+        self._stability = Stability(growth, self.materials, self.element_material, rates[shape])
         held, held_temperature = np.zeros(len(mesh.nodes), np.int32), np.zeros(len(mesh.nodes))
         for name, temperature in fixed.items():
             _check_number(f"fixed[{name!r}]", temperature, above=0.0)
@@ -169,7 +188,9 @@ class Process:
         tensors |= {name: self.put(x, torch.int32) for name, x in integers.items()}
         tensors |= {name: self.put(getattr(growth, name), torch.int64) for name in ("user", "rank")}
         self.growth = growth
-        self._fixed = Fixed(growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors)
+        self._model = PartModel(
+            growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors
+        )
 
     def put(self, x: np.ndarray, dtype: torch.dtype) -> Tensor:
         """Return an array as a tensor on the process's device."""
@@ -180,7 +201,7 @@ class Process:
     @cached_property
     def stable_dt(self) -> float:
         """Return the largest step [s] that is stable with the process's own numbers."""
-        return self._stable(self._numbers({}))[0]
+        return self._stability.limit(self._numbers({}))[0]
 
     @property
     def positions(self) -> np.ndarray:
@@ -220,7 +241,7 @@ class Process:
             return make_probes(self.growth.rank[index], np.ones(index.shape), self.dtype, self.device)
         points = np.asarray([] if points is None else points, dtype=np.float64)
         if not points.size:
-            raise PullbackError("no points to look at; give (p, 3), or (N, p, 3) for points that move, with p ≥ 1")
+            raise PullbackError("no points to observe; give (p, 3), or (N, p, 3) for points that move, with p ≥ 1")
         if points.shape[-1] != 3 or points.ndim > 3 or (points.ndim == 3 and len(points) != self.steps):
             raise PullbackError(
                 f"points have shape {points.shape}; expected (p, 3), or ({self.steps}, p, 3) for points that move"
@@ -311,7 +332,7 @@ class Process:
             raise PullbackError(
                 f"snapshots name step {shots[-1] if shots[0] >= 0 else shots[0]}; there are 0 to {self.steps}"
             )
-        march = ThermalMarch(self._fixed, beam, probes, shots, schedule, self.method)
+        march = ThermalMarch(self._model, beam, probes, shots, schedule, self.method)
         seen, taken, final = custom_vjp.call(march, heat, initial, numbers)
 
         def ledger() -> EnergyLedger:
@@ -320,7 +341,7 @@ class Process:
         return History(self.times, seen, taken, shots, final, ledger)
 
     def _dark(self) -> tuple[Tensor, Beam]:
-        """Return no heat, to no node."""
+        """Return a beam without entries."""
         nothing = torch.zeros(0, dtype=self.dtype, device=self.device)
         return nothing, Beam(np.zeros(self.steps + 1, np.int64), nothing.to(torch.int32))
 
@@ -338,7 +359,7 @@ class Process:
         return x
 
     def _numbers(self, parameters: Mapping[str, Any]) -> Tensor:
-        """Return what all nodes share as one tensor: air, then each material's phase and tables."""
+        """Return the numbers that all nodes share as one tensor: air, then each material's phase and tables."""
         parts = [self.scalar(parameters.get(name, self.values[name]), name) for name in AIR]
         for one in self.materials:
             for name in (*PHASE, *TABLES):
@@ -375,36 +396,8 @@ class Process:
             raise PullbackError(f"{name} has shape {tuple(x.shape)}; expected one number")
         return x.reshape(1)
 
-    def _stable(self, numbers: Tensor) -> tuple[float, int]:
-        """Return the largest stable step [s], eq. (9), and the mesh's element that sets it."""
-        values = numbers.detach().cpu().double().numpy()
-        convection, emissivity, ambient, birth = values[:4]
-        place, diffusivity, cold = 4, [], 0.0
-        hottest = max(ambient, birth)
-        for one in self.materials:
-            count = len(one.temperatures)
-            _, _, liquidus, density = values[place : place + 4]
-            cp, k = values[place + 4 : place + 4 + count], values[place + 4 + count : place + 4 + 2 * count]
-            diffusivity.append((k / cp).max() / density)
-            cold = max(cold, 1.0 / (density * cp.min()))
-            hottest = max(hottest, one.temperatures[-1], liquidus if liquidus < 1e7 else 2000.0)
-            place += 4 + 2 * count
-        rates = self._rates * np.array(diffusivity)[self.element_material[self.growth.elements]]
-        slope = convection + 4.0 * emissivity * STEFAN_BOLTZMANN * hottest**3
-        worst = int(rates.argmax())
-        return 2.0 / (rates[worst] + slope * cold * self._widest), int(self.growth.elements[worst])
-
-    @cached_property
-    def _widest(self) -> float:
-        """Return the largest area per volume of a node at any time [1/m]."""
-        growth = self.growth
-        volume = np.concatenate([growth.volume.sum(axis=0), growth.volume_after.sum(axis=0)])
-        area = np.concatenate([growth.area, growth.area_after])
-        there = volume > 0
-        return float((area[there] / volume[there]).max(initial=0.0))
-
     def _check_step(self, numbers: Tensor) -> None:
-        limit, element = self._stable(numbers)
+        limit, element = self._stability.limit(numbers)
         if self.dt > limit:
             x, y, z = self.mesh.centers[element] * 1e3
             raise PullbackError(

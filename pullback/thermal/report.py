@@ -1,4 +1,4 @@
-"""What a design ends in: pictures of power, temperatures and loss, and a page with the numbers."""
+"""The report of a design: plots of power, temperatures and loss, and a page with the numbers."""
 
 from __future__ import annotations
 

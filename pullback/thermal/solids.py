@@ -111,7 +111,7 @@ def on_plate(
 
 
 def grid_mesh(x: np.ndarray, y: np.ndarray, z: np.ndarray, keep: np.ndarray, build: np.ndarray) -> Mesh:
-    """Return the mesh of the kept cells between lines x, y, z; build (same shape as keep) tells what is printed."""
+    """Return the mesh of the kept cells between lines x, y, z; build (same shape as keep): what is printed."""
     shape = (len(x), len(y), len(z))
     nodes = np.stack(np.meshgrid(x, y, z, indexing="ij"), axis=-1).reshape(-1, 3)
     # layers of the grid from the bottom up, so that the numbering follows the build
@@ -131,7 +131,7 @@ def with_standard_sets(nodes: np.ndarray, elements: np.ndarray, printed: np.ndar
 
 
 def _asked(inside: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
-    """Return the answers of the user's function on a grid of points."""
+    """Return the values of the user's function on a grid of points."""
     answer = np.asarray(inside(points.reshape(-1, 3)))
     count = points.size // 3
     if answer.shape != (count,) or answer.dtype != bool:

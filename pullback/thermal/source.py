@@ -12,12 +12,12 @@ import torch
 from pullback.core import custom_vjp
 from pullback.core.errors import PullbackError
 from pullback.core.passes import Pass
-from pullback.core.tensors import REAL, current_stream, device_name, view
+from pullback.core.tensors import REAL, current_stream, device_name, make_struct
 from pullback.thermal.births import FreeFaces
 from pullback.thermal.geometry import element_points, face_points
 from pullback.thermal.growth import birth_steps
 from pullback.thermal.mesh import Mesh
-from pullback.thermal.source_kernels import source_kernels
+from pullback.thermal.source_kernels import source_kernels, spot_type
 
 Tensor = torch.Tensor
 
@@ -25,7 +25,7 @@ CUTOFF = 20.7
 """Points where the intensity is below exp(-CUTOFF), one in 10⁹ of that at the beam's centre, are left out."""
 
 CHUNK = 256
-"""Steps whose cells are looked up at once."""
+"""Steps whose cells are searched at once."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class _Bins:
         self.shifts = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
 
     def near(self, position: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of some steps, sorted, and which cells that are there then the beam can reach in it."""
+        """Return pairs of a step and a cell that exists then and that the beam reaches, sorted by step."""
         home = np.floor((position - self.origin) / self.width).astype(np.int64)
         near = home[:, None] + self.shifts
         inside = ((near >= 0) & (near < self.shape)).all(axis=2)
@@ -204,71 +204,68 @@ class _Bins:
 
 
 class BeamWeights:
-    """Positions (lit, 3) and sizes (4,) of the beam to each entry's share of the absorbed power, with its adjoint."""
+    """The fraction of the absorbed power that each entry gets, by the beam's positions and sizes, and its vjp."""
 
     name = "the beam"
 
     def __init__(self, source: Any, cells: Cells, spot: Spot, along: np.ndarray, dtype: torch.dtype, device) -> None:
-        self.factor, self.spot, self.dtype, self.device = source.factor, spot, dtype, device
+        self.spot, self.dtype, self.device = spot, dtype, device
         used, cell = np.unique(spot.cells, return_inverse=True)
         flat = along.copy()
         flat[:, 2] = 0.0
         length = np.linalg.norm(flat, axis=1, keepdims=True)
         flat = np.where(length > 1e-9, flat / np.maximum(length, 1e-9), [1.0, 0.0, 0.0])
-        self.tensors = {
-            "points": self._put(cells.points[used]),
-            "shapes": self._put(cells.shapes),
-            "cell_starts": self._put(spot.cell_starts),
-            "cells": self._put(cell.astype(np.int32)),
-            "places": self._put(spot.places),
-            "entry_starts": self._put(spot.entry_starts),
-            "along": self._put(flat[spot.lit]),
-        }
+        self.kernels = source_kernels(REAL[dtype])
+        self.struct = make_struct(
+            spot_type(REAL[dtype]),
+            factor=source.factor,
+            points=self._put(cells.points[used]),
+            shapes=self._put(cells.shapes),
+            cell_starts=self._put(spot.cell_starts),
+            cells=self._put(cell.astype(np.int32)),
+            places=self._put(spot.places),
+            entry_starts=self._put(spot.entry_starts),
+            along=self._put(flat[spot.lit]),
+        )
 
     def _put(self, x: np.ndarray) -> Tensor:
         dtype = self.dtype if x.dtype.kind == "f" else torch.int32
         return torch.as_tensor(np.ascontiguousarray(x)).to(self.device, dtype)
 
     def __call__(self, position: Tensor, sizes: Tensor) -> Tensor:
-        """Return the weights (entries,); those of each lit step sum to one."""
+        """Return the weights (entries,) for positions (lit, 3) and sizes (4,); those of each lit step sum to one."""
         return custom_vjp.call(self, position, sizes)[0]
 
-    def _launch(self, kernel: Any, *tensors: tuple[Tensor, int]) -> None:
-        real = REAL[self.dtype]
-        t = self.tensors
-        vec3, vec4 = (next(a.type.dtype for a in kernel.adj.args if a.label == n) for n in ("along", "points"))
-        model = [
-            view(t["points"], vec4),
-            *(view(t[n]) for n in ("shapes", "cell_starts", "cells", "places", "entry_starts")),
-        ]
-        position, *others = tensors
-        types = {0: None, 3: vec3, 4: vec4}
-        arguments = [real(self.factor), *model, view(position[0], vec3), view(t["along"], vec3)]
-        arguments += [view(x, types[kind]) for x, kind in others]
-        launch = Pass(kernel, arguments, device_name(self.device), stream=current_stream(self.device))
-        launch(0, len(self.spot.lit))
+    def _launch(self, kernel: Any, **arguments: Tensor) -> None:
+        named = {"spot": self.struct, **arguments}
+        Pass(kernel, named, device_name(self.device), stream=current_stream(self.device))(0, len(self.spot.lit))
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
-        """Return the weights; keep them and their sums before they were made to add up to one."""
-        position, sizes = (x.contiguous() for x in inputs)
+        """Return the weights; keep them and their sums before they were normalized."""
+        position, size = (x.contiguous() for x in inputs)
         weight = torch.zeros(len(self.spot.nodes), dtype=self.dtype, device=self.device)
         total = torch.zeros(len(self.spot.lit), dtype=self.dtype, device=self.device)
         if len(total):
-            self._launch(source_kernels(REAL[self.dtype]).weigh, (position, 3), (sizes, 0), (weight, 0), (total, 0))
+            self._launch(self.kernels.weigh, position=position, size=size, weight=weight, total=total)
         return (weight,), (weight.detach(), total)
 
     def backward(
         self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Any], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Return the cotangents of positions and sizes."""
-        position, sizes = (x.contiguous() for x in inputs)
+        position, size = (x.contiguous() for x in inputs)
         weight, total = kept
-        adj_weight = adj_outputs[0].contiguous()
         adj_position = torch.zeros_like(position)
-        adj_sizes = torch.zeros(len(total), 4, dtype=self.dtype, device=self.device)
+        adj_size = torch.zeros(len(total), 4, dtype=self.dtype, device=self.device)
         if len(total):
             self._launch(
-                source_kernels(REAL[self.dtype]).weigh_vjp,
-                (position, 3), (sizes, 0), (weight, 0), (total, 0), (adj_weight, 0), (adj_position, 3), (adj_sizes, 4),
-            )  # fmt: skip
-        return adj_position if wanted[0] else None, adj_sizes.sum(0) if wanted[1] else None
+                self.kernels.weigh_vjp,
+                position=position,
+                size=size,
+                weight=weight,
+                total=total,
+                adj_weight=adj_outputs[0].contiguous(),
+                adj_position=adj_position,
+                adj_size=adj_size,
+            )
+        return adj_position if wanted[0] else None, adj_size.sum(0) if wanted[1] else None

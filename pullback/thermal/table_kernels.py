@@ -33,14 +33,14 @@ PHASE = 5
 
 # entries of `air`
 CONVECTION = wp.constant(0)
-GLOW = wp.constant(1)  # emissivity times Stefan and Boltzmann's constant
+RADIATION = wp.constant(1)  # emissivity times the Stefan-Boltzmann constant
 AMBIENT = wp.constant(2)
 BIRTH = wp.constant(3)
 
 
 @wp.func
 def find_segment(rows: wp.array(dtype=Any), hint: int, T: Any):
-    """Return the row that T is in, walking there from a row of the same material."""
+    """Return the row that T is in, searching from a row of the same material."""
     s = int(hint)
     # a temperature that overflowed stays in the last segment, which has no upper end
     while T >= rows[s][UPPER] and wp.isfinite(rows[s][UPPER]):
@@ -117,89 +117,3 @@ def enthalpy_rise(rows: wp.array(dtype=Any), phase: Any, hint: int, T: Any, new:
         t = rows[s][LOWER]
         s -= 1
     return rise + sensible_rise(rows[s], t, new)
-
-
-@wp.func
-def heat_of(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32),
-            volume: wp.array2d(dtype=Any), i: int, T: Any, new: Any):  # fmt: skip
-    """Return the heat [J] that takes node i from T to `new`, all its materials together."""
-    heat = type(T)(0.0)
-    for m in range(phases.shape[0]):
-        phase = phases[m]
-        heat += phase[DENSITY] * volume[m, i] * enthalpy_rise(rows, phase, hints[m, i], T, new)
-    return heat
-
-
-@wp.func
-def heat_capacity_of(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32),
-                     volume: wp.array2d(dtype=Any), i: int, T: Any):  # fmt: skip
-    """Return node i's heat capacity [J/K] at T, and leave the hints there."""
-    total = type(T)(0.0)
-    for m in range(phases.shape[0]):
-        phase = phases[m]
-        s = find_segment(rows, hints[m, i], T)
-        hints[m, i] = s
-        total += phase[DENSITY] * volume[m, i] * capacity(rows[s], phase, T)
-    return total
-
-
-@wp.func
-def heated(rows: wp.array(dtype=Any), phases: wp.array(dtype=Any), hints: wp.array2d(dtype=wp.int32),
-           volume: wp.array2d(dtype=Any), i: int, T: Any, heat: Any, tolerance: Any):  # fmt: skip
-    """Return the temperature of node i once it has taken up `heat` [J] at T, eq. (7).
-
-    Inside one segment and away from melting this is the root of a quadratic. Otherwise Newton's method between bounds
-    that close in; the heat is a growing function of the temperature.
-    """
-    zero = type(T)(0.0)
-    if phases.shape[0] == 1:
-        phase = phases[0]
-        s = find_segment(rows, hints[0, i], T)
-        hints[0, i] = s
-        row = rows[s]
-        specific = heat / (phase[DENSITY] * volume[0, i])
-        cp = row[CP] + row[CP_SLOPE] * (T - row[ANCHOR])
-        square = cp * cp + type(T)(2.0) * row[CP_SLOPE] * specific
-        if square > zero:
-            mean = cp
-            if row[CP_SLOPE] != zero:
-                mean = type(T)(0.5) * (cp + wp.sqrt(square))
-            new = T + specific / mean
-            inside = new >= row[LOWER] and new < row[UPPER]
-            solid = wp.max(T, new) <= phase[SOLIDUS]
-            melt = wp.min(T, new) >= phase[LIQUIDUS]
-            if inside and (solid or melt or phase[LATENT] == zero):
-                return new
-    x = T + heat / heat_capacity_of(rows, phases, hints, volume, i, T)
-    lower = type(T)(-1.0e30)
-    upper = type(T)(1.0e30)
-    if heat >= zero:
-        lower = T
-    else:
-        upper = T
-    before = type(T)(1.0e30)
-    for _ in range(100):
-        excess = heat_of(rows, phases, hints, volume, i, T, x) - heat
-        if excess > zero:
-            upper = x
-        else:
-            lower = x
-        slope = zero
-        for m in range(phases.shape[0]):
-            phase = phases[m]
-            s = find_segment(rows, hints[m, i], x)
-            slope += phase[DENSITY] * volume[m, i] * capacity(rows[s], phase, x)
-        new = x - excess / slope
-        step = wp.abs(new - x)
-        beyond = new <= lower or new >= upper
-        if beyond and step <= tolerance * wp.abs(x):
-            return x
-        # across melting, steps may go to and fro between two places: one that is not half as long as the one before
-        circles = step > type(T)(0.5) * before and step > type(T)(64.0) * tolerance * wp.abs(x)
-        if beyond or (circles and upper - lower < type(T)(1.0e29)):
-            new = type(T)(0.5) * (lower + upper)
-        before = wp.abs(new - x)
-        if wp.abs(new - x) <= tolerance * wp.abs(x):
-            return new
-        x = new
-    return x

@@ -154,7 +154,7 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
 
 
 def is_number(word: str) -> bool:
-    """Tell whether a word is a number."""
+    """Return whether a word is a number."""
     try:
         float(word)
     except ValueError:

@@ -9,8 +9,8 @@ import torch
 
 import pullback.thermal as th
 from pullback.thermal.geometry import corner_volumes
+from pullback.thermal.part import Beam
 from pullback.thermal.solids import grid_mesh
-from pullback.thermal.walker import Beam
 from tests.reference import heat_solutions as exact
 from tests.thermal.cases import OTHER, TOY, wall
 

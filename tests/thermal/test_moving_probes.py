@@ -143,9 +143,9 @@ def test_many_points_are_found_as_by_looking_everywhere():
 
 def test_bad_points(process):
     points = weave(process)
-    with pytest.raises(pb.PullbackError, match="no points to look at"):
+    with pytest.raises(pb.PullbackError, match="no points to observe"):
         process.probes(np.zeros((0, 3)))
-    with pytest.raises(pb.PullbackError, match="no points to look at"):
+    with pytest.raises(pb.PullbackError, match="no points to observe"):
         process.probes()
     with pytest.raises(pb.PullbackError, match=r"points have shape \(7, 3, 3\); expected \(p, 3\), or \(60, p, 3\)"):
         process.probes(points[:7])

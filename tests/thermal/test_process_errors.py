@@ -93,6 +93,14 @@ def test_bad_processes(options, text):
         wall(**options)
 
 
+def test_an_option_that_does_not_exist_is_refused():
+    with pytest.raises(pb.PullbackError, match=r"no option of Process named 'emisivity'; did you mean 'emissivity'"):
+        wall(emisivity=0.3)
+    mesh = wall().mesh
+    with pytest.raises(pb.PullbackError, match=r"no option of layers named 'travelspeed'; did you mean 'travel_speed'"):
+        th.layers(mesh, speed=0.01, travelspeed=0.1)
+
+
 def test_bad_probes_and_snapshots():
     process = wall()
     with pytest.raises(
