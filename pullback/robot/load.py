@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from pullback.core.device import find_device
 from pullback.description.check import check_tree
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
@@ -27,6 +28,7 @@ def load(
     `base` says whether the root link is fixed to the world or floats; by default what the description says, else fixed.
     `strict` refuses non-physical inertias instead of warning. `dtype` and `device` default to torch's.
     """
+    device = find_device(device)
     if isinstance(path_or_name, Tree):
         tree = path_or_name
         check_tree(tree, strict=strict)
