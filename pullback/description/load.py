@@ -7,10 +7,11 @@ from importlib import import_module
 from pathlib import Path
 
 from pullback.core.errors import DescriptionError, unknown_name
-from pullback.description.check import check_tree, parse_xml
+from pullback.description.check import check_tree
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
+from pullback.description.xml_file import parse_xml
 
 ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
 PENDULUM = re.compile(r"pendulum(\d+)")
