@@ -11,20 +11,19 @@ import numpy as np
 
 from pullback.core.errors import DescriptionError, DescriptionWarning, shortened, unknown_name
 from pullback.core.files import check_limit
+from pullback.description.inertia import free_points, inertia_fault, repaired_inertia, zero_moment
 from pullback.description.joints import JOINT_KINDS, KIND_OF_TYPE, KINDS
 from pullback.description.tree import Joint, Link, Loop, Mimic, Tree
 
 MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
 AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
 
-# how far principal moments may break the triangle inequality, relative to the largest: what rounding in a file does
-INERTIA_TOLERANCE = 1e-6
 
-
-def check_tree(tree: Tree, *, strict: bool = False) -> None:
+def check_tree(tree: Tree, *, strict: bool = False, repair: bool = False) -> None:
     """Raise a DescriptionError where the tree cannot become a model, and warn where it looks wrong.
 
-    Warnings are also appended to `tree.problems`. With `strict`, an inertia that no body can have is an error too.
+    Warnings are also appended to `tree.problems`. With `strict`, an inertia that no body can have is an error too; with
+    `repair` it is replaced by the nearest that one can have.
     """
     if not tree.links:
         raise DescriptionError(f"{tree.source}: the robot has no links; expected at least one")
@@ -42,34 +41,21 @@ def check_tree(tree: Tree, *, strict: bool = False) -> None:
     _check_unique("loop", (loop.name for loop in tree.loops), tree.source)
     for loop in tree.loops:
         _check_loop(loop, names, tree.source)
+    points = {link.name for link in free_points(tree)}
     for link in tree.links:
-        fault = inertia_fault(link)
+        fault, axis = inertia_fault(link), zero_moment(link)
         if fault:
-            _report_inertia(tree, link, fault, strict)
+            _report_inertia(tree, link, f"inertia is not physical: {fault}", strict=strict, repair=repair)
+        elif axis is not None or link.name in points:
+            about = "" if axis is None else f" about {axis}"
+            text = f"the moment of inertia{about} is zero, so that nothing resists turning the link alone"
+            _report_inertia(tree, link, text, strict=False, repair=repair)
 
 
 def warn(tree: Tree, text: str) -> None:
     """Issue a DescriptionWarning and keep its text in `tree.problems`."""
     tree.problems.append(text)
     warnings.warn(text, DescriptionWarning, stacklevel=2)
-
-
-def inertia_fault(link: Link) -> str | None:
-    """Say what is wrong with the inertia of a link, None if a body can have it."""
-    inertia = link.inertia
-    scale = float(np.abs(inertia).max())
-    if scale == 0.0:
-        return None
-    if link.mass == 0.0:
-        return "the mass is zero but the inertia is not"
-    if np.abs(inertia - inertia.T).max() > INERTIA_TOLERANCE * scale:
-        return "the matrix is not symmetric"
-    smallest, middle, largest = np.linalg.eigvalsh(inertia)
-    if smallest < -INERTIA_TOLERANCE * largest:
-        return "a principal moment is negative"
-    if smallest + middle < largest * (1.0 - INERTIA_TOLERANCE):
-        return "the two smaller principal moments sum to less than the largest"
-    return None
 
 
 def resolve_mimics(joints: list[Joint], source: str) -> list[Joint]:
@@ -208,13 +194,18 @@ def _check_reaches_root(name: str, parents: dict[str, Joint], reach_root: set[st
     reach_root.update(path)
 
 
-def _report_inertia(tree: Tree, link: Link, fault: str, strict: bool) -> None:
-    symmetric = 0.5 * (link.inertia + link.inertia.T)
-    moments = ", ".join(f"{moment:.6g}" for moment in np.linalg.eigvalsh(symmetric))
-    text = (
-        f"link {link.name!r} in {tree.source}: inertia is not physical: {fault} "
-        f"(mass {link.mass:g} kg, principal moments {moments} kg·m²)"
-    )
+def _report_inertia(tree: Tree, link: Link, fault: str, *, strict: bool, repair: bool) -> None:
+    moments = _moments(link)
+    text = f"link {link.name!r} in {tree.source}: {fault} (mass {link.mass:g} kg, principal moments {moments})"
     if strict:
         raise DescriptionError(f"{text}; correct it, or load without strict=True")
-    warn(tree, text)
+    if repair and link.mass > 0.0:
+        link.inertia = repaired_inertia(link)
+        warn(tree, f"{text}; repaired to {_moments(link)}")
+    else:
+        warn(tree, f"{text}; correct it, or load with repair=True" if link.mass > 0.0 else text)
+
+
+def _moments(link: Link) -> str:
+    moments = np.linalg.eigvalsh(0.5 * (link.inertia + link.inertia.T))
+    return ", ".join(f"{moment:.6g}" for moment in moments) + " kg·m²"

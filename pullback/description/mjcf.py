@@ -34,7 +34,7 @@ SIZES: dict[str, tuple[ShapeType, tuple[float, ...]]] = {
 JOINT_TYPES: dict[str, JointType] = {"FREE": "floating", "BALL": "ball", "SLIDE": "prismatic", "HINGE": "revolute"}
 
 
-def read_mjcf(path: Path, *, strict: bool = False) -> Tree:
+def read_mjcf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree:
     """Read a robot from an MJCF file.
 
     One top body without joints, or with a free joint, becomes the root link, and `base` of the tree says which.
@@ -50,7 +50,7 @@ def read_mjcf(path: Path, *, strict: bool = False) -> Tree:
     mujoco = _import_mujoco(path)
     check_mjcf(path, root)
     tree = _Reader(mujoco, path).read()
-    check_tree(tree, strict=strict)
+    check_tree(tree, strict=strict, repair=repair)
     return tree
 
 

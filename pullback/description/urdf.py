@@ -41,14 +41,15 @@ OPTENV = re.compile(r"\$\(optenv\s+(\w+)\s*([^()]*)\)")
 XACRO = "expand it first, `pip install xacro` and `xacro FILE > robot.urdf`, and load robot.urdf"
 
 
-def read_urdf(path: Path, *, strict: bool = False) -> Tree:
+def read_urdf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree:
     """Read a robot from a URDF file.
 
     Common extensions are read too: `<capsule radius length>` and `<plane normal>` as geometry, `spherical` joints,
     `armature` on `<dynamics>`, `<contact><lateral_friction value>` on a link, and `<loop_joint name type>` with `<link1
     link xyz rpy>` and `<link2 ...>`, which closes a loop: `spherical`, `revolute` about `<axis>` in link1's frame, or
     `fixed`. Mesh files are named, not opened. What can be mended or left out (a declaration of XML 0.0, swapped limits,
-    a missing mesh) is a DescriptionWarning. With `strict`, a non-physical inertia is an error instead of a warning.
+    a missing mesh) is a DescriptionWarning. With `strict`, a
+    non-physical inertia is an error instead of a warning; `repair` replaces it.
     """
     path = Path(path)
     notes: list[str] = []
@@ -62,7 +63,7 @@ def read_urdf(path: Path, *, strict: bool = False) -> Tree:
     tree.joints = [reader.joint(element) for element in root.findall("joint")]
     tree.loops = [reader.loop(element) for element in root.findall("loop_joint")]
     _leave_out_unknown_mimics(tree)
-    check_tree(tree, strict=strict)
+    check_tree(tree, strict=strict, repair=repair)
     return tree
 
 

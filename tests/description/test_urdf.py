@@ -357,8 +357,8 @@ def test_non_physical_inertia(read, mass, inertia, fault, moments):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("mass", "moments"),
-    [(0.0, (0, 0, 0)), (1.0, (0, 0, 0)), (1.0, (1, 1, 2)), (1.0, (1, 1, 2 + 1e-7)), (1.0, (0, 1, 1))],
-    ids=["nothing", "point", "disc", "disc with rounding", "rod"],
+    [(0.0, (0, 0, 0)), (1.0, (1, 1, 2)), (1.0, (1, 1, 2 + 1e-7))],
+    ids=["nothing", "disc", "disc with rounding"],
 )
 def test_physical_inertia(mass, moments):
     tree = Tree("arm", [Link("base", mass, inertia=np.diag(np.array(moments, dtype=float)))], [], source="arm")
