@@ -34,8 +34,8 @@ def check_file(path: Path) -> None:
     )
 
 
-def parse_xml(path: Path, notes: list[str] | None = None) -> Any:
-    """Return the root element of an XML file, without comments.
+def parse_xml(path: Path, notes: list[str] | None = None, *, keep_comments: bool = False) -> Any:
+    """Return the root element of an XML file, without comments unless asked.
 
     A robot's file whose XML is not well-formed in a way that is clear, such as `version="0.0"`, is read all the same:
     what was mended is added to `notes`.
@@ -44,11 +44,11 @@ def parse_xml(path: Path, notes: list[str] | None = None) -> Any:
     raw = read_plain(path, "description_bytes", DescriptionError)
     check_limit("description_elements", raw.count(b"<"), f"{path.name} has, by its '<',", DescriptionError)
     try:
-        return _parse(raw)
+        return _parse(raw, keep_comments)
     except etree.XMLSyntaxError as error:
         mended, mends = mend(raw)
         try:
-            root = _parse(mended) if mends else None
+            root = _parse(mended, keep_comments) if mends else None
         except etree.XMLSyntaxError:
             root = None
         if root is None:
@@ -93,6 +93,7 @@ def mend(raw: bytes) -> tuple[bytes, list[str]]:
     return raw, mends
 
 
-def _parse(raw: bytes) -> Any:
-    parser = etree.XMLParser(remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True)
+def _parse(raw: bytes, keep_comments: bool) -> Any:
+    drop = not keep_comments
+    parser = etree.XMLParser(remove_comments=drop, remove_pis=drop, resolve_entities=False, no_network=True)
     return etree.fromstring(raw, parser)
