@@ -64,11 +64,15 @@ def _outside_brackets(line: str) -> str:
 def _beam_rule(path: str | Path) -> str:
     """Return what lights the beam: "spindle", "extruder" or "moves"."""
     rule = "moves"
-    for line in map(_code, read_lines(path)):
-        if SPINDLE.search(line):
+    for line in read_lines(path):
+        outside = line.partition(";")[0].upper()
+        if "M" not in outside and (rule == "extruder" or "E" not in outside):
+            continue
+        code = _code(line)
+        if SPINDLE.search(code):
             return "spindle"
-        move = MOVE.search(line)
-        if move and EXTRUSION.search(line, move.end()):
+        move = MOVE.search(code)
+        if move and EXTRUSION.search(code, move.end()):
             rule = "extruder"
     return rule
 
