@@ -6,10 +6,12 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# a file of `make lock`: install its packages, by their hashes, and no others
+LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers doctor clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers robots doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,8 +65,14 @@ pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines
 solvers: $(VENV)/.installed-base ## show every contact solver on the same four problems
 	$(BIN)/python -m checks.solvers
 
+robots: $(VENV)/.installed-dev ## load every robot of the installed packages and compare it with Pinocchio
+	$(BIN)/python -m checks.robots
+
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor
+
+lock: $(BIN)/python ## write requirements.lock: every package with its hash, for `make test LOCK=requirements.lock`
+	$(BIN)/python tools/lock.py
 
 clean: ## remove the virtual environment, caches and outputs
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist out
@@ -79,5 +87,6 @@ $(VENV)/.installed-base: pyproject.toml constraints.txt | $(BIN)/python
 
 # these hold the base as well, so that nothing is installed twice
 $(VENV)/.installed-demo $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[$*]'
+	$(if $(LOCK),$(BIN)/python -m pip install --quiet --require-hashes -r $(LOCK))
+	$(INSTALL) $(if $(LOCK),--no-deps) -e '.[$*]'
 	@touch $@ $(VENV)/.installed-base

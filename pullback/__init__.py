@@ -19,6 +19,7 @@ with collection_paused:
         PullbackError,
         SecondDerivativeError,
     )
+    from pullback.core.files import FileLimits, file_limits
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.solvers.compliant import Compliant
@@ -54,6 +55,7 @@ __all__ = [
     "DescriptionWarning",
     "Every",
     "Exact",
+    "FileLimits",
     "GradientError",
     "IKResult",
     "Linearization",
@@ -76,6 +78,7 @@ __all__ = [
     "World",
     "control",
     "export_urdf",
+    "file_limits",
     "inverse_kinematics",
     "load",
     "pseudo_inertia",

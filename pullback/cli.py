@@ -200,7 +200,7 @@ def doctor() -> int:
     table = Table(title="versions", title_justify="left", show_header=False)
     table.add_row("pullback", pullback.__version__)
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for package in ("torch", "warp-lang", "numpy", "yourdfpy"):
+    for package in ("torch", "warp-lang", "numpy", "trimesh"):
         table.add_row(package, _version(package) or "[red]missing[/]")
     for package, extra in OPTIONAL.items():
         table.add_row(package, _version(package) or f"[dim]not installed; pip install 'pullback\\[{extra}]'[/]")

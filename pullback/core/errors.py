@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
+
+# names that are compared with one that does not exist, how long they may be, and how many are listed
+MANY, LONG, LISTED = 200, 60, 40
 
 
 class PullbackError(ValueError):
@@ -36,9 +40,22 @@ def refuse_unknown_options(function: str, given: Iterable[str], known: Iterable[
             raise unknown_name(f"option of {function}", name, choices)
 
 
+def shortened(text: str, length: int = 80) -> str:
+    """Return a text of a file for a message, its middle left out where it is long."""
+    return text if len(text) <= length else f"{text[: length // 2]} … {text[-length // 4 :]}"
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str], where: str = "") -> PullbackError:
     """Return the error for a name that does not exist, listing the close ones."""
-    choices = list(choices)
-    close = get_close_matches(name, choices, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"choose from: {', '.join(choices)}"
-    return PullbackError(f"no {kind} named {name!r}{' in ' + where if where else ''}; {hint}")
+    return PullbackError(f"no {kind} named {shortened(name)!r}{' in ' + where if where else ''}; {hint(name, choices)}")
+
+
+def hint(name: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return the close names among the choices as a question, or else the first of them as a list."""
+    # comparing costs the product of two lengths: long names are not typed by hand
+    choices = [choice for choice in islice(choices, MANY) if len(choice) <= LONG]
+    close = get_close_matches(name, choices, n=3, cutoff=cutoff) if len(name) <= LONG else []
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    more = ", …" if len(choices) > LISTED else ""
+    return f"choose from: {', '.join(choices[:LISTED])}{more}"

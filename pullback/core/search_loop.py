@@ -7,20 +7,19 @@ interrupts it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import Interrupt, gentle_interrupt
+from pullback.core.state_file import read_state, write_state
 
 FORMAT = "pullback search 2"
 """Written into every checkpoint; files with another format are refused."""
@@ -75,28 +74,22 @@ class Checkpoint:
     def save(self) -> None:
         """Replace the file in one step: whatever happens, there is a complete one, the last or this."""
         self.saved = self.search.done
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_name(self.path.name + ".new")
-        with open(new, "wb") as file:
-            torch.save({"format": FORMAT, "settings": self._settings(), "state": self.search.state()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
+        write_state(self.path, {"format": FORMAT, "settings": self._settings(), "state": self.search.state()})
 
     def resume(self) -> None:
         """Bring the search to where it was saved; a file that is damaged or of another search is an error."""
         try:
-            # tensors and plain values only: reading a checkpoint runs no code
-            saved = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            text = f"{self.path} cannot be read as a checkpoint ({_first_line(error)})"
-            raise PullbackError(f"{text}; {self.advice}") from None
+            saved = read_state(self.path)
+        except PullbackError as error:
+            raise PullbackError(f"{error}; {self.advice}") from None
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
         if found != FORMAT:
             raise PullbackError(
                 f"{self.path} is not a checkpoint that this version of Pullback reads (its format is {found!r}, "
                 f"expected {FORMAT!r}); {self.advice}"
             )
+        if not isinstance(saved.get("settings"), dict) or "state" not in saved:
+            raise PullbackError(f"{self.path} lacks its settings or its state; {self.advice}")
         self._compare(saved["settings"])
         try:
             self.search.load_state(saved["state"])

@@ -4,73 +4,52 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from pullback.core.errors import DescriptionError, DescriptionWarning, unknown_name
+from pullback.core.errors import DescriptionError, DescriptionWarning, shortened, unknown_name
+from pullback.core.files import check_limit
+from pullback.description.inertia import free_points, inertia_fault, repaired_inertia, zero_moment
 from pullback.description.joints import JOINT_KINDS, KIND_OF_TYPE, KINDS
-from pullback.description.tree import Joint, Link, Loop, Tree
+from pullback.description.tree import Joint, Link, Loop, Mimic, Tree
 
 MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
 AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
 
-# how far principal moments may break the triangle inequality, relative to the largest: what rounding in a file does
-INERTIA_TOLERANCE = 1e-6
 
-
-def check_file(path: Path) -> None:
-    """Raise a DescriptionError that names the close file names if `path` is not a file."""
-    if path.is_file():
-        return
-    if not path.parent.is_dir():
-        raise DescriptionError(f"no file {str(path)!r}: the folder {str(path.parent)!r} does not exist; check the path")
-    if path.is_dir():
-        raise DescriptionError(f"{str(path)!r} is a folder; give the path of a .urdf or .xml file in it")
-    names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
-    close = get_close_matches(path.name, names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "no file there has a similar name"
-    raise DescriptionError(f"no file {str(path)!r}; {hint}")
-
-
-def parse_xml(path: Path) -> Any:
-    """Return the root element of an XML file, without comments."""
-    check_file(path)
-    parser = etree.XMLParser(remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True)
-    try:
-        return etree.parse(str(path), parser).getroot()
-    except etree.XMLSyntaxError as error:
-        reason = error.msg.split(", line")[0]
-        raise DescriptionError(f"{path.name}, line {error.lineno}: not well-formed XML: {reason}; mend it") from error
-
-
-def check_tree(tree: Tree, *, strict: bool = False) -> None:
+def check_tree(tree: Tree, *, strict: bool = False, repair: bool = False) -> None:
     """Raise a DescriptionError where the tree cannot become a model, and warn where it looks wrong.
 
-    Warnings are also appended to `tree.problems`. With `strict`, an inertia that no body can have is an error too.
+    Warnings are also appended to `tree.problems`. With `strict`, an inertia that no body can have is an error too; with
+    `repair` it is replaced by the nearest that one can have.
     """
     if not tree.links:
         raise DescriptionError(f"{tree.source}: the robot has no links; expected at least one")
+    check_limit("links", len(tree.links), f"{tree.source}: its number of links is", DescriptionError)
     _check_unique("link", (link.name for link in tree.links), tree.source)
     _check_unique("joint", (joint.name for joint in tree.joints), tree.source)
     for link in tree.links:
         _check_mass(link, tree.source)
+    # a dict: membership costs the same however many there are, and their order stays
+    names = {link.name: link for link in tree.links}
     for joint in tree.joints:
-        _check_joint(joint, tree)
+        _check_joint(joint, names, tree.source)
     _check_topology(tree)
     resolve_mimics(tree.joints, tree.source)
     _check_unique("loop", (loop.name for loop in tree.loops), tree.source)
     for loop in tree.loops:
-        _check_loop(loop, tree)
+        _check_loop(loop, names, tree.source)
+    points = {link.name for link in free_points(tree)}
     for link in tree.links:
-        fault = inertia_fault(link)
+        fault, axis = inertia_fault(link), zero_moment(link)
         if fault:
-            _report_inertia(tree, link, fault, strict)
+            _report_inertia(tree, link, f"inertia is not physical: {fault}", strict=strict, repair=repair)
+        elif axis is not None or link.name in points:
+            about = "" if axis is None else f" about {axis}"
+            text = f"the moment of inertia{about} is zero, so that nothing resists turning the link alone"
+            _report_inertia(tree, link, text, strict=False, repair=repair)
 
 
 def warn(tree: Tree, text: str) -> None:
@@ -79,64 +58,55 @@ def warn(tree: Tree, text: str) -> None:
     warnings.warn(text, DescriptionWarning, stacklevel=2)
 
 
-def inertia_fault(link: Link) -> str | None:
-    """Say what is wrong with the inertia of a link, None if a body can have it."""
-    inertia = link.inertia
-    scale = float(np.abs(inertia).max())
-    if scale == 0.0:
-        return None
-    if link.mass == 0.0:
-        return "the mass is zero but the inertia is not"
-    if np.abs(inertia - inertia.T).max() > INERTIA_TOLERANCE * scale:
-        return "the matrix is not symmetric"
-    smallest, middle, largest = np.linalg.eigvalsh(inertia)
-    if smallest < -INERTIA_TOLERANCE * largest:
-        return "a principal moment is negative"
-    if smallest + middle < largest * (1.0 - INERTIA_TOLERANCE):
-        return "the two smaller principal moments sum to less than the largest"
-    return None
-
-
 def resolve_mimics(joints: list[Joint], source: str) -> list[Joint]:
     """Return the joints with every mimic referring directly to a joint that moves by itself.
 
     A chain a -> b -> c composes: q_a = m_a (m_b q_c + o_b) + o_a.
     """
     by_name = {joint.name: joint for joint in joints}
-    return [_resolve_mimic(joint, by_name, source) for joint in joints]
+    resolved: dict[str, Mimic] = {}
+    for joint in joints:
+        _resolve_mimic(joint, by_name, resolved, source)
+    return [replace(joint, mimic=resolved[joint.name]) if joint.mimic else joint for joint in joints]
 
 
-def _resolve_mimic(joint: Joint, by_name: dict[str, Joint], source: str) -> Joint:
-    where = f"joint {joint.name!r} in {source}"
-    if joint.mimic is None:
-        return joint
-    mimic = joint.mimic
-    visited = [joint.name]
-    while True:
-        if mimic.joint in visited:
+def _resolve_mimic(joint: Joint, by_name: dict[str, Joint], resolved: dict[str, Mimic], source: str) -> None:
+    """Resolve the joint and all that it follows; each is visited once."""
+    chain: dict[str, Mimic] = {}
+    while joint.mimic is not None and joint.name not in resolved:
+        where = f"joint {joint.name!r} in {source}"
+        target = by_name.get(joint.mimic.joint)
+        if target is None:
             raise DescriptionError(
-                f"{where}: mimic joints follow each other in a circle ({' -> '.join([*visited, mimic.joint])}); "
-                "let one of them move by itself"
+                f"{where} mimics an unknown joint: {unknown_name('joint', joint.mimic.joint, by_name)}"
             )
-        if mimic.joint not in by_name:
-            raise DescriptionError(f"{where} mimics an unknown joint: {unknown_name('joint', mimic.joint, by_name)}")
-        target = by_name[mimic.joint]
         if target.type not in MIMIC_JOINTS:
             raise DescriptionError(
                 f"{where} mimics {target.name!r}, which is {target.type}; expected a joint with one degree of freedom"
             )
-        if target.mimic is None:
-            return replace(joint, mimic=mimic)
-        visited.append(target.name)
-        offset = mimic.multiplier * target.mimic.offset + mimic.offset
-        mimic = replace(target.mimic, multiplier=mimic.multiplier * target.mimic.multiplier, offset=offset)
+        if joint.name in chain:
+            names = list(chain)
+            circle = shortened(" -> ".join([*names[names.index(joint.name) :], joint.name]), 400)
+            raise DescriptionError(
+                f"{where}: mimic joints follow each other in a circle ({circle}); let one of them move by itself"
+            )
+        chain[joint.name] = joint.mimic
+        joint = target
+    # from the joint that moves by itself outwards
+    for name, mimic in reversed(chain.items()):
+        inner = resolved.get(mimic.joint)
+        if inner is not None:
+            offset = mimic.multiplier * inner.offset + mimic.offset
+            mimic = replace(inner, multiplier=mimic.multiplier * inner.multiplier, offset=offset)
+        resolved[name] = mimic
 
 
 def _check_unique(kind: str, names: Iterable[str], source: str) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DescriptionError(
-            f"{source}: more than one {kind} is named {', '.join(map(repr, repeated))}; give each its own name"
+            f"{source}: more than one {kind} is named {shortened(', '.join(map(repr, repeated)), 400)}; "
+            "give each its own name"
         )
 
 
@@ -149,9 +119,8 @@ def _check_mass(link: Link, source: str) -> None:
         raise DescriptionError(f"{where}: mass is negative ({link.mass:g} kg); give zero or more")
 
 
-def _check_joint(joint: Joint, tree: Tree) -> None:
-    where = f"joint {joint.name!r} in {tree.source}"
-    links = [link.name for link in tree.links]
+def _check_joint(joint: Joint, links: Collection[str], source: str) -> None:
+    where = f"joint {joint.name!r} in {source}"
     for end, name in (("parent", joint.parent), ("child", joint.child)):
         if name not in links:
             raise DescriptionError(f"{where}, {end}: {unknown_name('link', name, links)}")
@@ -173,9 +142,8 @@ def _check_joint(joint: Joint, tree: Tree) -> None:
         )
 
 
-def _check_loop(loop: Loop, tree: Tree) -> None:
-    where = f"loop {loop.name!r} in {tree.source}"
-    links = [link.name for link in tree.links]
+def _check_loop(loop: Loop, links: Collection[str], source: str) -> None:
+    where = f"loop {loop.name!r} in {source}"
     for name in (loop.link_a, loop.link_b):
         if name is not None and name not in links:
             raise DescriptionError(f"{where}: {unknown_name('link', name, links)}")
@@ -205,30 +173,39 @@ def _check_topology(tree: Tree) -> None:
     roots = [link.name for link in tree.links if link.name not in parents]
     if len(roots) > 1:
         raise DescriptionError(
-            f"{tree.source}: {len(roots)} links have no parent ({', '.join(map(repr, roots))}); expected one root: "
-            "connect the others by joints"
+            f"{tree.source}: {len(roots)} links have no parent ({shortened(', '.join(map(repr, roots)), 400)}); "
+            "expected one root: connect the others by joints"
         )
+    reach_root = set(roots)
     for link in tree.links:
-        _check_reaches_root(link.name, parents, tree.source)
+        _check_reaches_root(link.name, parents, reach_root, tree.source)
 
 
-def _check_reaches_root(name: str, parents: dict[str, Joint], source: str) -> None:
-    path = [name]
-    while path[-1] in parents:
-        above = parents[path[-1]].parent
-        if above in path:
-            loop = " -> ".join(reversed([*path[path.index(above) :], above]))
+def _check_reaches_root(name: str, parents: dict[str, Joint], reach_root: set[str], source: str) -> None:
+    """Raise if the way up from a link never ends; the links on it are added to those known to reach the root."""
+    path: dict[str, None] = {}
+    while name not in reach_root:
+        if name in path:
+            names = list(path)
+            loop = shortened(" -> ".join(reversed([*names[names.index(name) :], name])), 400)
             raise DescriptionError(f"{source}: links form a kinematic loop ({loop}); a robot is a tree, so cut it")
-        path.append(above)
+        path[name] = None
+        name = parents[name].parent
+    reach_root.update(path)
 
 
-def _report_inertia(tree: Tree, link: Link, fault: str, strict: bool) -> None:
-    symmetric = 0.5 * (link.inertia + link.inertia.T)
-    moments = ", ".join(f"{moment:.6g}" for moment in np.linalg.eigvalsh(symmetric))
-    text = (
-        f"link {link.name!r} in {tree.source}: inertia is not physical: {fault} "
-        f"(mass {link.mass:g} kg, principal moments {moments} kg·m²)"
-    )
+def _report_inertia(tree: Tree, link: Link, fault: str, *, strict: bool, repair: bool) -> None:
+    moments = _moments(link)
+    text = f"link {link.name!r} in {tree.source}: {fault} (mass {link.mass:g} kg, principal moments {moments})"
     if strict:
         raise DescriptionError(f"{text}; correct it, or load without strict=True")
-    warn(tree, text)
+    if repair and link.mass > 0.0:
+        link.inertia = repaired_inertia(link)
+        warn(tree, f"{text}; repaired to {_moments(link)}")
+    else:
+        warn(tree, f"{text}; correct it, or load with repair=True" if link.mass > 0.0 else text)
+
+
+def _moments(link: Link) -> str:
+    moments = np.linalg.eigvalsh(0.5 * (link.inertia + link.inertia.T))
+    return ", ".join(f"{moment:.6g}" for moment in moments) + " kg·m²"

@@ -7,14 +7,15 @@ from importlib import import_module
 from pathlib import Path
 
 from pullback.core.errors import DescriptionError, unknown_name
-from pullback.description.check import check_tree, parse_xml
+from pullback.description.check import check_tree
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
+from pullback.description.xml_file import parse_xml
 
 ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
 PENDULUM = re.compile(r"pendulum(\d+)")
-SUFFIXES = (".urdf", ".xml", ".mjcf")
+SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")
 
 
 def shipped_robots() -> list[str]:
@@ -22,20 +23,21 @@ def shipped_robots() -> list[str]:
     return sorted([*ROBOTS, "pendulumN"])
 
 
-def read(path_or_name: str | Path, *, strict: bool = False) -> Tree:
+def read(path_or_name: str | Path, *, strict: bool = False, repair: bool = False) -> Tree:
     """Read a robot: a name from `shipped_robots()`, or the path of a .urdf, .xml or .mjcf file.
 
-    With `strict`, an inertia that no body can have is an error instead of a warning.
+    With `strict`, an inertia that no body can have is an error instead of a warning; with `repair` it becomes the
+    nearest one that a body can have.
     """
     if isinstance(path_or_name, str):
         tree = _shipped(path_or_name)
         if tree is not None:
-            check_tree(tree, strict=strict)
+            check_tree(tree, strict=strict, repair=repair)
             return tree
         if not _looks_like_path(path_or_name):
             missing = unknown_name("robot", path_or_name, shipped_robots())
             raise DescriptionError(f"{missing} Or give the path of a .urdf or .xml file.")
-    return _read_file(Path(path_or_name).expanduser(), strict)
+    return _read_file(Path(path_or_name).expanduser(), strict=strict, repair=repair)
 
 
 def _shipped(name: str) -> Tree | None:
@@ -52,17 +54,17 @@ def _looks_like_path(text: str) -> bool:
     return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.exists()
 
 
-def _read_file(path: Path, strict: bool) -> Tree:
+def _read_file(path: Path, **options: bool) -> Tree:
     suffix = path.suffix.lower()
     if suffix == ".urdf":
-        return read_urdf(path, strict=strict)
+        return read_urdf(path, **options)
     if suffix == ".mjcf":
-        return read_mjcf(path, strict=strict)
+        return read_mjcf(path, **options)
     root = parse_xml(path).tag
     if root == "robot":
-        return read_urdf(path, strict=strict)
+        return read_urdf(path, **options)
     if root == "mujoco":
-        return read_mjcf(path, strict=strict)
+        return read_mjcf(path, **options)
     raise DescriptionError(
         f"{path.name} is no robot description: its root element is <{root}>; expected <robot> (URDF) or <mujoco> (MJCF)"
     )

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback.core.errors import DescriptionError
-from pullback.description.check import check_tree, parse_xml
+from pullback.core.errors import DescriptionError, shortened
+from pullback.description.check import check_tree
+from pullback.description.mjcf_limits import check_asset_files, check_mjcf
 from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, ShapeType, Tree
+from pullback.description.xml_file import parse_xml
 
 WORLD = 0
 # quantities of newer MuJoCo versions that have no counterpart here
@@ -32,7 +34,7 @@ SIZES: dict[str, tuple[ShapeType, tuple[float, ...]]] = {
 JOINT_TYPES: dict[str, JointType] = {"FREE": "floating", "BALL": "ball", "SLIDE": "prismatic", "HINGE": "revolute"}
 
 
-def read_mjcf(path: Path, *, strict: bool = False) -> Tree:
+def read_mjcf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree:
     """Read a robot from an MJCF file.
 
     One top body without joints, or with a free joint, becomes the root link, and `base` of the tree says which.
@@ -45,8 +47,10 @@ def read_mjcf(path: Path, *, strict: bool = False) -> Tree:
     if root.tag != "mujoco":
         hint = "this is URDF: name it .urdf or call read_urdf" if root.tag == "robot" else "give an MJCF file"
         raise DescriptionError(f"{path.name} is not MJCF: its root element is <{root.tag}>, expected <mujoco>; {hint}")
-    tree = _Reader(_import_mujoco(path), path).read()
-    check_tree(tree, strict=strict)
+    mujoco = _import_mujoco(path)
+    check_mjcf(path, root)
+    tree = _Reader(mujoco, path).read()
+    check_tree(tree, strict=strict, repair=repair)
     return tree
 
 
@@ -64,9 +68,18 @@ def _parse_spec(mujoco: Any, path: Path) -> Any:
     if path.suffix == ".xml":
         return mujoco.MjSpec.from_file(str(path))
     # MuJoCo opens only files named .xml; its meshes are looked for from the folder of the model
-    spec = mujoco.MjSpec.from_string(path.read_text())
+    spec = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
     spec.modelfiledir = str(path.resolve().parent)
     return spec
+
+
+def _drop_textures(spec: Any) -> None:
+    """Remove what only concerns drawing: images are not read. The memory that a simulation sets aside is MuJoCo's."""
+    for texture in list(spec.textures):
+        spec.delete(texture)
+    for material in spec.materials:
+        material.textures = [""] * len(material.textures)
+    spec.memory = -1
 
 
 class _Reader:
@@ -77,10 +90,14 @@ class _Reader:
         self.path = path
         try:
             self.spec = _parse_spec(mujoco, path)
+            check_asset_files(self.spec, path.resolve().parent, path.name)
+            _drop_textures(self.spec)
             self.model = model = self.spec.compile()
-        except (ValueError, FileNotFoundError) as error:
-            reason = " ".join(str(error).split())
-            raise DescriptionError(f"{path.name}: MuJoCo cannot compile it: {reason}") from error
+        except DescriptionError:
+            raise
+        except (ValueError, OSError, MemoryError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise DescriptionError(f"{path.name}: MuJoCo cannot compile it: {shortened(reason, 400)}") from error
         self.tree = Tree(name=self.spec.modelname or path.stem, links=[], joints=[], source=path.name)
         self.taken: set[str] = set()
         self.link_names = [self._body_name(body) for body in range(model.nbody)]

@@ -129,17 +129,17 @@ def _loop(loop: Loop, source: str) -> Any:
         )
     element = etree.Element("loop_joint", name=loop.name, type=LOOP_TYPES[loop.kind])
     for tag, link, frame in (("link1", loop.link_a, loop.frame_a), ("link2", loop.link_b, loop.frame_b)):
-        _child(element, tag, link=link, xyz=frame.translation, rpy=_roll_pitch_yaw(frame.rotation))
+        _child(element, tag, link=link, xyz=frame.translation, rpy=roll_pitch_yaw(frame.rotation))
     if loop.kind == "hinge":
         _child(element, "axis", xyz=(0.0, 0.0, 1.0))
     return element
 
 
 def _origin(pose: Pose) -> Any:
-    return _element("origin", xyz=pose.translation, rpy=_roll_pitch_yaw(pose.rotation))
+    return _element("origin", xyz=pose.translation, rpy=roll_pitch_yaw(pose.rotation))
 
 
-def _roll_pitch_yaw(R: np.ndarray) -> tuple[float, float, float]:
+def roll_pitch_yaw(R: np.ndarray) -> tuple[float, float, float]:
     """Return the angles of R = Rz(yaw) Ry(pitch) Rx(roll); yaw is 0 where pitch is +-90 degrees."""
     cos_pitch = np.hypot(R[0, 0], R[1, 0])
     pitch = np.arctan2(-R[2, 0], cos_pitch)
@@ -155,10 +155,11 @@ def _child(parent: Any, tag: str, **attributes: Any) -> Any:
 
 
 def _element(tag: str, **attributes: Any) -> Any:
-    return etree.Element(tag, **{name: _text(value) for name, value in attributes.items()})
+    return etree.Element(tag, **{name: number_text(value) for name, value in attributes.items()})
 
 
-def _text(value: Any) -> str:
+def number_text(value: Any) -> str:
+    """Return numbers as text, with all their digits."""
     if isinstance(value, str):
         return value
     # adding zero turns -0.0 into 0.0

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pullback.core.errors import DescriptionError
-from pullback.description.check import parse_xml
+from pullback.description.packages import find_mesh
 from pullback.description.tree import Pose, Shape
-from pullback.description.urdf import SIZES, find_mesh, numbers_of, rotation_of
+from pullback.description.urdf import SIZES, numbers_of, rotation_of
+from pullback.description.xml_file import parse_xml
 
 
 def read_visuals(path: Path) -> dict[str, list[Shape]]:

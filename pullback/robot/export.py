@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import DescriptionWarning, PullbackError
 from pullback.description.tree import Joint, Link, Pose, Tree
+from pullback.description.urdf_editor import CannotEdit, edit_urdf
 from pullback.description.urdf_writer import write_urdf
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import INERTIAL, SHAPES
@@ -21,11 +23,20 @@ from pullback.spatial.rotations_torch import rotation_from_rpy
 def export_urdf(robot: RobotModel, path: str | Path) -> Path:
     """Write the robot with its present parameters to a URDF file and return the path; `pb.load(path)` moves alike.
 
-    A floating base is not written: load the file with base="floating". Planar joints are written as the two sliders
-    and the hinge they are made of. Parameters that differ between robots or depend on the state are an error: give
-    them one value with `set_link_param` first.
+    A robot that was read from a URDF file is written into a copy of that file: visuals, materials, comments and all
+    else in it stay, and only the numbers that changed are replaced. Other robots are written anew, planar joints as
+    the two sliders and the hinge they are made of. A floating base is not written: load the file with base="floating".
+    Parameters that differ between robots or depend on the state are an error: give them one value with `set_link_param`
+    first.
     """
-    return write_urdf(learned_tree(robot), path)
+    tree = learned_tree(robot)
+    try:
+        return edit_urdf(tree, path)
+    except CannotEdit as reason:
+        if tree.file is not None:
+            text = f"{tree.source} is written anew, without visuals and materials: {reason}"
+            warnings.warn(text, DescriptionWarning, stacklevel=2)
+    return write_urdf(tree, path)
 
 
 def learned_tree(robot: RobotModel) -> Tree:

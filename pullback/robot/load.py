@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from pullback.core.device import find_device
 from pullback.description.check import check_tree
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
@@ -21,15 +22,18 @@ def load(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     strict: bool = False,
+    repair: bool = False,
 ) -> RobotModel:
     """Load a robot from a `.urdf` or MJCF `.xml` file, one that ships with Pullback, such as "panda", or a `Tree`.
 
     `base` says whether the root link is fixed to the world or floats; by default what the description says, else fixed.
-    `strict` refuses non-physical inertias instead of warning. `dtype` and `device` default to torch's.
+    `strict` refuses non-physical inertias instead of warning; `repair` replaces them, and moments of zero, by the
+    nearest that a solid body can have. `dtype` and `device` default to torch's.
     """
+    device = find_device(device)
     if isinstance(path_or_name, Tree):
         tree = path_or_name
-        check_tree(tree, strict=strict)
+        check_tree(tree, strict=strict, repair=repair)
     else:
-        tree = read(path_or_name, strict=strict)
+        tree = read(path_or_name, strict=strict, repair=repair)
     return RobotModel(compile_tree(tree, base), dtype=dtype, device=device)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pullback.core.errors import PullbackError
+from pullback.sdf.mesh_file import read_surface
 
 PADDING = 3
 """Cells between a mesh and the border of its grid."""
@@ -114,10 +115,7 @@ def watertight_mesh(mesh: object) -> tuple[np.ndarray, np.ndarray]:
         mesh = trimesh.Trimesh(np.asarray(mesh[0], dtype=np.float64), np.asarray(mesh[1]))
     elif not isinstance(mesh, trimesh.Trimesh):
         name = f"mesh {str(mesh)!r}"
-        try:
-            mesh = trimesh.load(str(mesh), force="mesh")
-        except Exception as error:
-            raise PullbackError(f"{name} cannot be read: {error}; give a file of STL, OBJ, PLY, GLB, …") from error
+        mesh = read_surface(str(mesh))
     assert isinstance(mesh, trimesh.Trimesh)
     # files without topology, such as STL, repeat each vertex
     mesh = mesh.copy()

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from pullback.core.device import find_device
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
 from pullback.description.tree import Link, Tree
@@ -37,7 +38,7 @@ from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks.common import comparison as shared
 from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 import pullback.thermal as th
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
-from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.options import settings_of
 from pullback.tasks.common.thin_wall import moments, rough_power, thin_wall
 from pullback.thermal.report import plot_lines, plot_loss, plot_power, write_report
 

@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.core.module_descent import ModuleDescent
 from pullback.core.search_loop import SearchLoop
@@ -26,7 +27,6 @@ from pullback.robot.export import export_urdf
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.robot.parametrizations import PositiveScalar
-from pullback.tasks.common.options import find_device
 from pullback.tasks.common.outputs import write_figure
 
 Tensor = torch.Tensor

@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 import pullback.thermal as th
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.search_loop import Checkpoint, SearchLoop
-from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.options import settings_of
 from pullback.tasks.common.thin_wall import moments, thin_wall
 from pullback.thermal.report import plot_histories, plot_loss, write_report
 

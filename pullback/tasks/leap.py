@@ -19,13 +19,14 @@ from rich.table import Table
 from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
+from pullback.core.device import find_device
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks.common.knots import even_knots
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import write_figure
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 import pullback.thermal as th
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
-from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.options import settings_of
 from pullback.tasks.common.outputs import write_figure
 from pullback.tasks.common.thin_wall import LAYER, moments, rough_power, thin_wall
 from pullback.thermal.report import plot_histories, plot_lines, write_report

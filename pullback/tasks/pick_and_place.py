@@ -20,6 +20,7 @@ from rich.table import Table
 from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.description.load import read
 from pullback.rigid.sim import Sim
@@ -32,7 +33,7 @@ from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
 from pullback.tasks.common.knots import knots_at
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_motion, write_replay
 
 Tensor = torch.Tensor

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.control.search.methods import cosine_schedule
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
@@ -31,7 +32,7 @@ from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks.common.comparison import Comparison, compare_methods, report
 from pullback.tasks.common.knots import even_knots
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_motion, write_replay
 from pullback.tasks.common.quadruped_picture import draw
 from pullback.tasks.leap import DT, LEG, STANDING_HEIGHT, TOE_RADIUS, TOES, warm_up

@@ -19,6 +19,7 @@ from typing import Literal
 import torch
 from rich.console import Console
 
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.description.assets.rows import sphere
 from pullback.description.load import read
@@ -27,7 +28,7 @@ from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks.common.comparison import Comparison, compare_methods, draw_curves, report
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import cross, print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor

@@ -16,8 +16,9 @@ import torch
 from rich.console import Console
 
 import pullback.thermal as th
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
-from pullback.tasks.common.options import find_device, settings_of
+from pullback.tasks.common.options import settings_of
 from pullback.tasks.common.printing import chosen_nodes, print_numbers
 from pullback.thermal import report
 

@@ -24,12 +24,13 @@ from pullback.control.ilqr.options import LEAST
 from pullback.control.ilqr.problem import Problem
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import gentle_interrupt
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_motion, write_replay
 from pullback.tasks.common.swing_systems import POLE, Audit, System, audit, cart_pole, pendulum, times
 from pullback.tasks.common.swing_up_picture import draw

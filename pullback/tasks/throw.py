@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from pullback.core.device import find_device
 from pullback.description.assets.panda import LINKS as BARE_LINKS
 from pullback.description.assets.rows import box, sphere
 from pullback.description.load import read
@@ -35,7 +36,7 @@ from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.tasks.common import comparison as shared
 from pullback.tasks.common.comparison import Comparison, Released, compare_torque_searches, draw_curves, report
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import cross, print_files, write_figure, write_motion, write_replay
 
 Tensor = torch.Tensor

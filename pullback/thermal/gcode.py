@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pullback.core.errors import PullbackError
-from pullback.thermal.toolpath import Toolpath, open_text
+from pullback.core.errors import PullbackError, shortened
+from pullback.core.files import naming, read_lines
+from pullback.thermal.toolpath import Toolpath
 
 WORD = re.compile(r"([A-Z])\s*([-+]?(?:\d+\.?\d*|\.\d+))")
+SPINDLE, MOVE, EXTRUSION = re.compile(r"\bM0?[34]\b"), re.compile(r"\bG0?[123]\b"), re.compile(r"\bE[-+.\d]")
 INCH = 0.0254
 MILLIMETRE = 1e-3
 
@@ -31,28 +33,48 @@ def read_gcode(
         feed: speed of moves before the first F [m/s]; travel_feed: speed of G0 [m/s], none: as the last F.
         arc: largest angle of a chord of an arc [degrees].
     """
-    lines = [_code(line) for line in open_text(path)]
-    reader = _Reader(path, _beam_rule(lines), feed, travel_feed, np.deg2rad(arc))
-    for number, line in enumerate(lines, start=1):
+    reader = _Reader(path, _beam_rule(path), feed, travel_feed, np.deg2rad(arc))
+    for number, line in enumerate(read_lines(path), start=1):
         reader.line = number
-        reader.block(line)
+        reader.block(_code(line))
     if len(reader.rows) < 2:
-        raise PullbackError(f"{path} has no moves (G0 to G3)")
+        raise PullbackError(f"{path} has no moves (G0 to G3); is it G-code?")
     t, x, y, z, on = np.array(reader.rows).T
-    return Toolpath(t, x, y, z, on)
+    with naming(path):
+        return Toolpath(t, x, y, z, on)
 
 
 def _code(line: str) -> str:
     """Return a line without comments, line number and checksum."""
-    line = re.sub(r"\(.*?\)", " ", line).split(";")[0].split("*")[0].upper().strip()
+    if not line:
+        return line
+    line = _outside_brackets(line).split(";")[0].split("*")[0].upper().strip()
     return "" if line.startswith("%") else re.sub(r"^N\d+", "", line)
 
 
-def _beam_rule(lines: list[str]) -> str:
-    text = "\n".join(lines)
-    if re.search(r"\bM0?[34]\b", text):
-        return "spindle"
-    return "extruder" if re.search(r"\bG0?[123]\b.*\bE[-+.\d]", text) else "moves"
+def _outside_brackets(line: str) -> str:
+    """Return a line with a blank for each comment in brackets, in time linear in its length."""
+    kept, start = [], 0
+    while (opened := line.find("(", start)) >= 0 and (closed := line.find(")", opened)) >= 0:
+        kept.append(line[start:opened])
+        start = closed + 1
+    return " ".join([*kept, line[start:]])
+
+
+def _beam_rule(path: str | Path) -> str:
+    """Return what lights the beam: "spindle", "extruder" or "moves"."""
+    rule = "moves"
+    for line in read_lines(path):
+        outside = line.partition(";")[0].upper()
+        if "M" not in outside and (rule == "extruder" or "E" not in outside):
+            continue
+        code = _code(line)
+        if SPINDLE.search(code):
+            return "spindle"
+        move = MOVE.search(code)
+        if move and EXTRUSION.search(code, move.end()):
+            rule = "extruder"
+    return rule
 
 
 class _Reader:
@@ -81,7 +103,7 @@ class _Reader:
         words = WORD.findall(text)
         rest = WORD.sub("", text).strip()
         if rest:
-            raise self.error(f"cannot read {rest!r} in {text!r}")
+            raise self.error(f"cannot read {shortened(rest)!r} in {shortened(text)!r}; expected words such as X1.5")
         codes = [(letter, float(value)) for letter, value in words if letter in "GM"]
         values = {letter: float(value) for letter, value in words if letter not in "GM"}
         for letter, value in codes:

@@ -1,4 +1,4 @@
-"""Meshes from files: LS-DYNA keyword files (.k, .key, .dyn) and whatever meshio reads; all may be packed with xz."""
+"""Meshes from files: LS-DYNA keyword files (.k, .key, .dyn), also packed as .xz or .gz, and what meshio reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
+from pullback.core.files import naming, open_plain, read_lines
 from pullback.thermal.mesh import Mesh, compacted
-from pullback.thermal.toolpath import is_number, open_text
+from pullback.thermal.toolpath import is_number
+from pullback.thermal.vtu_limits import check_vtu
 
 KEYWORD_FILES = (".k", ".key", ".dyn")
+# what is packed in these cannot be measured without another package
+HDF5_FILES = (".h5m", ".hmf", ".med", ".cgns")
 Block = list[tuple[int, str]]
+# whole numbers beyond this are not exact in float64
+LARGEST = 2**53
 
 
 def read_mesh(path: str | Path, unit: float = 1.0) -> Mesh:
@@ -29,10 +35,11 @@ def read_mesh(path: str | Path, unit: float = 1.0) -> Mesh:
     """
     if not (np.isfinite(unit) and unit > 0):
         raise PullbackError(f"unit = {unit}; expected the metres in one unit of length, such as 1e-3")
-    name = Path(path).name.removesuffix(".xz")
-    if Path(name).suffix.lower() in KEYWORD_FILES:
-        return _KeywordFile(path).mesh(unit)
-    return _read_by_meshio(Path(path), unit)
+    name = Path(path).name.removesuffix(".xz").removesuffix(".gz")
+    with naming(path):
+        if Path(name).suffix.lower() in KEYWORD_FILES:
+            return _KeywordFile(path).mesh(unit)
+        return _read_by_meshio(Path(path), unit)
 
 
 def read_births(path: str | Path) -> np.ndarray:
@@ -53,7 +60,7 @@ class _KeywordFile:
         self.path = path
         self.blocks: dict[str, list[Block]] = {}
         block: Block = []
-        for number, line in enumerate(open_text(path), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             if line.startswith("*"):
                 block = []
                 self.blocks.setdefault(line.split()[0].upper(), []).append(block)
@@ -72,7 +79,7 @@ class _KeywordFile:
                 f"{self.path}: element {self.ids[bad[0]]} has node {lost}, which the file does not define"
             )
         nodes, elements, number = compacted(nodes * unit, rows)
-        sets = {f"part {part}": np.flatnonzero(self.parts == part) for part in np.unique(self.parts)}
+        sets = {f"part {part}": found for part, found in _members(self.parts).items()}
         sets.update(self._build_and_plate())
         node_sets = {"bottom": _lowest(nodes)}
         for name, ids in self._node_sets().items():
@@ -83,7 +90,7 @@ class _KeywordFile:
 
     def births(self) -> np.ndarray | None:
         for block in self.blocks.get("*DEFINE_CURVE", []):
-            if not block or int(float(_words(block[0][1], (10,) * 8)[0])) != 1:
+            if not block or self._first(block) != 1:
                 continue
             table = self._table(block[1:], (20, 20), float, "a time and an element")
             rows = _lookup(self.ids)(table[:, 1].astype(np.int64))
@@ -126,7 +133,7 @@ class _KeywordFile:
         for block in self.blocks.get("*SET_NODE_LIST", []):
             if not block:
                 continue
-            number = int(float(_words(block[0][1], (10,) * 8)[0]))
+            number = self._first(block)
             ids = [self._number(line, word, int) for line, text in block[1:] for word in _words(text, (10,) * 8)]
             sets[f"set {number}"] = np.array([i for i in ids if i], dtype=np.int64)
         return sets
@@ -157,15 +164,24 @@ class _KeywordFile:
         for number, text in lines:
             words = _words(text, widths)
             if len(words) < count:
-                raise PullbackError(f"{self.path}, line {number}: {text.strip()!r}; expected {what}")
+                raise PullbackError(f"{self.path}, line {number}: {shortened(text.strip())!r}; expected {what}")
             rows.append([self._number(number, word, kind) for word in words[:count]])
         return np.array(rows, dtype=np.int64 if kind is int else np.float64).reshape(-1, count)
 
+    def _first(self, block: Block) -> int:
+        """Return the number that a block begins with."""
+        line, text = block[0]
+        return int(self._number(line, _words(text, (10,) * 8)[0], float))
+
     def _number(self, line: int, word: str, kind: Callable):
         try:
-            return kind(word)
+            number = kind(word)
         except ValueError:
-            raise PullbackError(f"{self.path}, line {line}: {word!r} is no number") from None
+            number = np.nan
+        if abs(number) < LARGEST or (kind is float and np.isfinite(number)):
+            return number
+        expected = "a whole number" if kind is int else "a finite number"
+        raise PullbackError(f"{self.path}, line {line}: {shortened(word)!r} is no number; expected {expected}")
 
 
 def _words(text: str, widths: tuple[int, ...]) -> list[str]:
@@ -192,6 +208,13 @@ def _lookup(ids: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return rows
 
 
+def _members(labels: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the rows of each label."""
+    order = np.argsort(labels, kind="stable")
+    values, first = np.unique(labels[order], return_index=True)
+    return {int(value): rows for value, rows in zip(values, np.split(order, first[1:]))}
+
+
 def _lowest(nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(nodes[:, 2] <= nodes[:, 2].min() + 1e-9 * np.ptp(nodes[:, 2]))
 
@@ -201,10 +224,21 @@ def _read_by_meshio(path: Path, unit: float) -> Mesh:
         import meshio
     except ImportError:
         raise PullbackError(f"reading {path.name} takes meshio: pip install 'pullback[mesh]'") from None
+    with open_plain(path, "mesh_bytes"):
+        pass
+    if path.suffix.lower() in HDF5_FILES:
+        raise PullbackError(f"{path} is an HDF5 file; convert it first, `meshio convert {path.name} part.vtu`")
+    if path.suffix.lower() == ".vtu":
+        check_vtu(path)
     try:
         file = meshio.read(path)
-    except (meshio.ReadError, OSError, SystemExit) as error:
-        raise PullbackError(f"meshio cannot read {path}: {error}") from None
+    except SystemExit:
+        # what meshio does where all readers of a suffix have failed
+        raise PullbackError(f"meshio cannot read {path}: its text is not of its suffix; export it again") from None
+    except Exception as error:
+        # meshio raises what its parsers happen to meet
+        reason = shortened(" ".join(str(error).split()) or type(error).__name__, 400)
+        raise PullbackError(f"meshio cannot read {path}: {reason}; export it again, as .vtu or .msh") from None
     others = {block.type for block in file.cells if block.dim == 3 and block.type != "hexahedron"}
     if others:
         raise PullbackError(f"{path} has {', '.join(sorted(others))} cells; only eight-node hexahedra are supported")

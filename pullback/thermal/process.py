@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from pullback.core import custom_vjp
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError, refuse_unknown_options, unknown_name
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
@@ -134,7 +135,7 @@ class Process:
         self.steps = max(1, ceil(self.duration / dt - 1e-9))
         self.times = np.arange(self.steps + 1) * self.dt
         self.births = checked_births(mesh, np.full(len(mesh.elements), -np.inf) if births is None else births)
-        self.dtype, self.device = given["dtype"], torch.device(given["device"])
+        self.dtype, self.device = given["dtype"], find_device(given["device"])
         self.threads = torch.get_num_threads() if given["threads"] is None else int(given["threads"])
         self.materials, self.element_material = _materials_of(mesh, material)
         self.method: Method = Method() if method == "explicit" else method

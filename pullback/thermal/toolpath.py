@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import lzma
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
+from pullback.core.files import naming, read_lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +104,6 @@ class Toolpath:
         return f"{len(self.t):,} rows, ends at {self.duration:.6g} s, lit for {self.lit_time:.6g} s, {size} mm"
 
 
-def open_text(path: str | Path) -> list[str]:
-    """Return the lines of a text file, also of one packed with xz."""
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise PullbackError(f"cannot read {path}: {error.strerror}") from None
-    if path.suffix == ".xz":
-        try:
-            raw = lzma.decompress(raw)
-        except lzma.LZMAError as error:
-            raise PullbackError(f"{path} ends in .xz but cannot be unpacked: {error}") from None
-    return raw.decode("utf-8", errors="replace").splitlines()
-
-
 def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
     """Return the toolpath of a table with the columns t [s], x, y, z, on, separated by commas, semicolons or blanks.
 
@@ -127,7 +112,7 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
     """
     rows: list[list[float]] = []
     lines: list[int] = []
-    for number, line in enumerate(open_text(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         words = line.split("#")[0].replace(",", " ").replace(";", " ").split()
         if not words:
             continue
@@ -136,7 +121,9 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
         except ValueError:
             if not rows and not any(is_number(word) for word in words):
                 continue
-            raise PullbackError(f"{path}, line {number}: {line.strip()!r} is no row of numbers") from None
+            raise PullbackError(
+                f"{path}, line {number}: {shortened(line.strip())!r} is no row of numbers; expected t, x, y, z, on"
+            ) from None
         if len(row) != 5:
             raise PullbackError(f"{path}, line {number}: {len(row)} columns; expected t, x, y, z, on")
         if rows and row[0] <= rows[-1][0]:
@@ -150,7 +137,8 @@ def read_toolpath(path: str | Path, unit: float = 1.0) -> Toolpath:
     if len(bad):
         raise PullbackError(f"{path}, line {lines[bad[0]]}: a number that is not finite")
     t, x, y, z, on = table.T
-    return Toolpath(t, x * unit, y * unit, z * unit, on)
+    with naming(path):
+        return Toolpath(t, x * unit, y * unit, z * unit, on)
 
 
 def is_number(word: str) -> bool:

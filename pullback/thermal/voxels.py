@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.core.errors import PullbackError
+from pullback.sdf.mesh_file import read_surface
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.solids import Triple, on_plate, positive_lengths
 
@@ -54,12 +55,7 @@ def _triangles(surface: str | Path | Any) -> tuple[str, np.ndarray]:
     name = "the surface"
     if isinstance(surface, str | Path):
         name = str(surface)
-        if not Path(surface).is_file():
-            raise PullbackError(f"cannot read {name}: no such file")
-        try:
-            surface = trimesh.load_mesh(surface)
-        except (ValueError, KeyError, NotImplementedError) as error:
-            raise PullbackError(f"trimesh cannot read {name}: {error}") from None
+        surface = read_surface(surface)
     if not isinstance(surface, trimesh.Trimesh) or not len(surface.faces):
         raise PullbackError(f"{name} has no triangles ({type(surface).__name__})")
     if not surface.is_watertight:

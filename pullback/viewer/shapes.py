@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pullback.core.errors import PullbackError
 from pullback.description.compile import WORLD
 from pullback.description.tree import Shape
 from pullback.description.visuals import read_visuals
@@ -19,6 +20,7 @@ from pullback.rigid.world.shapes import SHAPE_KINDS
 from pullback.rigid.world.values import Value
 from pullback.robot.model import RobotModel
 from pullback.sdf.field import Field
+from pullback.sdf.mesh_file import read_surface
 from pullback.sdf.program import Program
 
 SHARP = 0.6
@@ -118,13 +120,9 @@ def _mesh_of(source: Path | Hull | Program | None, scale: tuple[float, ...]) -> 
 @lru_cache(64)
 def _mesh_of_file(source: Path, scale: tuple[float, ...]) -> Mesh | None:
     """Return the triangles of a mesh file; None where it cannot be read."""
-    import trimesh
-
     try:
-        mesh: Any = trimesh.load(source, force="mesh")
-    except (ImportError, ValueError, NotImplementedError):
-        return None
-    if not len(mesh.faces):
+        mesh: Any = read_surface(source)
+    except PullbackError:
         return None
     if len(mesh.faces) > MANY_FACES:
         mesh = mesh.convex_hull

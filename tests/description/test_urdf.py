@@ -225,7 +225,7 @@ def test_missing_mesh_is_a_warning(read, tmp_path, filename):
 
 TWO = links("base", "arm")
 ERRORS = {
-    "joint type": (TWO + joint(kind="spherical"), r"joint 'elbow' in arm.urdf: unknown joint type 'spherical'; choose"),
+    "joint type": (TWO + joint(kind="screw"), r"joint 'elbow' in arm.urdf: unknown joint type 'screw'; choose"),
     "zero axis": (
         TWO + joint(inside='<axis xyz="0 0 0"/>'),
         r"joint 'elbow' in arm.urdf: axis has zero length; give a unit vector or leave <axis> out",
@@ -246,10 +246,6 @@ ERRORS = {
     "loop": (
         links("base", "a", "b") + joint("j", parent="b", child="a") + joint("k", parent="a", child="b"),
         r"arm.urdf: links form a kinematic loop \(a -> b -> a\); a robot is a tree",
-    ),
-    "unknown mimic": (
-        TWO + joint(inside='<mimic joint="elbov"/>'),
-        r"joint 'elbow' in arm.urdf mimics an unknown joint: no joint named 'elbov'; did you mean 'elbow'",
     ),
     "mimic circle": (
         links("base", "a", "b")
@@ -284,9 +280,17 @@ ERRORS = {
         r"link 'base' in arm.urdf: mass is negative \(-2 kg\); give zero or more",
     ),
     "negative damping": (TWO + joint(inside='<dynamics damping="-1"/>'), r"'elbow' in arm.urdf: damping is -1; give"),
-    "limits swapped": (
-        TWO + joint(inside='<limit lower="1" upper="-1"/>'),
-        r"joint 'elbow' in arm.urdf: lower limit 1 is not below upper limit -1; swap them",
+    "xacro": (
+        TWO + joint(inside='<origin xyz="${width} 0 0"/>'),
+        r"line 3: <origin xyz=.* is xacro, no number; expand",
+    ),
+    "xacro element": (
+        '<xacro:include filename="a"/>',
+        r"arm.urdf, line 3: <xacro:include> is xacro, no URDF; expand it",
+    ),
+    "plane": (
+        '<link name="base"><collision><geometry><plane normal="0 0 0"/></geometry></collision></link>',
+        r"link 'base' in arm.urdf, line 3: the normal of <plane> has zero length",
     ),
     "unknown shape": (
         '<link name="base"><collision><geometry><torus/></geometry></collision></link>',
@@ -319,9 +323,6 @@ def test_malformed_xml_names_the_line(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text('<robot name="arm">\n<link name="base">\n</robot>')
     with pytest.raises(DescriptionError, match=r"arm.urdf, line 3: not well-formed XML: .*mismatch"):
-        read_urdf(path)
-    path.write_text('<robot name="arm">\n<sensor:camera/>\n</robot>')
-    with pytest.raises(DescriptionError, match=r"arm.urdf, line 2: not well-formed XML: Namespace prefix sensor"):
         read_urdf(path)
 
 
@@ -356,8 +357,8 @@ def test_non_physical_inertia(read, mass, inertia, fault, moments):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("mass", "moments"),
-    [(0.0, (0, 0, 0)), (1.0, (0, 0, 0)), (1.0, (1, 1, 2)), (1.0, (1, 1, 2 + 1e-7)), (1.0, (0, 1, 1))],
-    ids=["nothing", "point", "disc", "disc with rounding", "rod"],
+    [(0.0, (0, 0, 0)), (1.0, (1, 1, 2)), (1.0, (1, 1, 2 + 1e-7))],
+    ids=["nothing", "disc", "disc with rounding"],
 )
 def test_physical_inertia(mass, moments):
     tree = Tree("arm", [Link("base", mass, inertia=np.diag(np.array(moments, dtype=float)))], [], source="arm")

@@ -376,7 +376,7 @@ def test_gradient_by_the_size_of_a_shape(make, value, velocity):
 def test_a_mesh_without_its_file(tmp_path):
     world = pb.World()
     world.add_ground()
-    with pytest.raises(PullbackError, match=r"mesh file '.*none\.stl' does not exist"):
+    with pytest.raises(PullbackError, match=r"file '.*none\.stl' does not exist"):
         world.add_mesh("stone", tmp_path / "none.stl", mass=1.0)
     with pytest.warns(DescriptionWarning, match=r"mesh file 'foot\.stl' does not exist"):
         robot = lamp(tmp_path)
@@ -406,7 +406,7 @@ def test_a_mesh_without_its_file(tmp_path):
         (lambda w: w.add_mesh("stone", CUBE[:4], mass=1.0), r"lie in a plane"),
         (lambda w: w.add_mesh("stone", CUBE, scale=0.0, mass=1.0), r"lie in a plane"),
         (lambda w: w.add_mesh("stone", CUBE, scale=(1.0, 1.0), mass=1.0), r"scale of 'stone'"),
-        (lambda w: w.add_mesh("stone", "cube", mass=1.0), r"mesh file 'cube' does not exist"),
+        (lambda w: w.add_mesh("stone", "cube", mass=1.0), r"file 'cube' does not exist"),
         (lambda w: w.add_mesh("stone", trimesh.creation.box(), mass=1.0), r"'stone' takes a mesh file or points"),
         (lambda w: w.add_mesh("stone", CUBE, max_vertices=3, mass=1.0), r"max_vertices is 3"),
         (lambda w: w.add_field("block", CUBE, static=True), r"'block' takes a shape of pb\.sdf, got a ndarray"),

@@ -176,7 +176,7 @@ def test_what_cannot_be_a_grid_is_refused(tmp_path):
     opened.update_faces(np.arange(len(opened.faces)) > 0)
     with pytest.raises(PullbackError, match="is not watertight: 3 of its 18 edges"):
         sdf.grid(opened)
-    with pytest.raises(PullbackError, match="cannot be read"):
+    with pytest.raises(PullbackError, match="does not exist"):
         sdf.grid(tmp_path / "nothing.stl")
     with pytest.raises(PullbackError, match="at least 4 cells"):
         sdf.grid(meshes()["box"], 2)

@@ -4,9 +4,9 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.tasks import find_task, task_names
-from pullback.tasks.common.options import find_device
 
 
 def test_names_are_file_names_with_dashes():

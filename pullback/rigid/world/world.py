@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pullback.core.device import find_device
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
@@ -30,6 +31,9 @@ from pullback.robot.model import STANDARD_GRAVITY, RobotModel
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
+
+# plans of rollouts are written out by substeps
+MAX_SUBSTEPS = 10_000
 
 
 class World(Bodies):
@@ -226,13 +230,15 @@ class World(Bodies):
         for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
+        if substeps > MAX_SUBSTEPS:
+            raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
         check_integration(integrator, damping, without)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
         options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
         options |= {"integrator": integrator, "without": without}
-        return Sim(self, dt=dt, dtype=dtype, device=device, **options)
+        return Sim(self, dt=dt, dtype=dtype, device=find_device(device), **options)
 
     def _fresh(self, name: str) -> str:
         name, taken, number = name.replace("/", "_"), {item.name for item in self.items}, 2

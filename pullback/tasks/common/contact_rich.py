@@ -15,6 +15,7 @@ from rich.table import Table
 
 from pullback.control import Found, Problem, minimize
 from pullback.control.ilqr.ilqr import ilqr
+from pullback.core.device import find_device
 from pullback.description.assets.rows import joint, link, sphere
 from pullback.description.tree import Limits, Tree, Vector
 from pullback.rigid.sim import Sim
@@ -23,7 +24,7 @@ from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.world import World
 from pullback.tasks.common.knots import even_knots
-from pullback.tasks.common.options import check_at_least, find_device
+from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
 
 if TYPE_CHECKING:

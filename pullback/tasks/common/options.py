@@ -1,26 +1,14 @@
-"""Options of tasks: the device, least values, and what a checkpoint must agree in."""
+"""Options of tasks: least values, and what a checkpoint must agree in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from pullback.core.errors import PullbackError
 
 NOT_THE_LOSS = ("iterations", "out", "fresh", "device")
 """Options that do not change the loss, and may differ when a run is resumed."""
-
-
-def find_device(name: str) -> torch.device:
-    """Return the device called `name`; an unknown one is an error that lists the choices."""
-    there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
-    if name == "cuda" and len(there) > 1:
-        name = there[1]
-    if name not in there:
-        raise PullbackError(f"no device named {name!r} on this machine; choose from: {', '.join(there)}")
-    return torch.device(name)
 
 
 def check_at_least(options: Any, **least: float) -> None:

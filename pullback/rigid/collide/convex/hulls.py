@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback.core.errors import PullbackError
+from pullback.sdf.mesh_file import read_surface
 
 VERTEX_BUDGET = 64
 """Vertices of a hull, unless another number is asked for."""
@@ -85,12 +86,8 @@ def convex_hull(points: Any, *, max_vertices: int = VERTEX_BUDGET, flatness: flo
 
 def hull_of_file(path: str | Path, *, scale: Any = 1.0, max_vertices: int = VERTEX_BUDGET) -> Hull:
     """Return the hull of a mesh file (.stl, .obj, whatever trimesh reads), its vertices times `scale`, one or three."""
-    import trimesh
-
     path = Path(path)
-    if not path.is_file():
-        raise PullbackError(f"mesh file {str(path)!r} does not exist; give the path of an .stl or .obj file")
-    mesh: Any = trimesh.load(path, force="mesh", process=False)
+    mesh = read_surface(path, process=False)
     try:
         return convex_hull(np.asarray(mesh.vertices, float) * np.asarray(scale, float), max_vertices=max_vertices)
     except PullbackError as error:
