@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import pullback as pb
+from pullback.description.joints import JOINT_KINDS, JointKind
 from pullback.rigid.sim import Linearization
 from pullback.spatial.rotations_torch import (
     conjugate,
@@ -27,22 +28,22 @@ CHANGE = 1e-6
 # -- the tangent space -----------------------------------------------------------------------------------------------
 
 
-def joints(sim: pb.Sim) -> list[tuple[int, int, int]]:
-    """Return kind (0, 1: one dof; 2: ball; 3: free), first coordinate and first dof of every joint."""
+def joints(sim: pb.Sim) -> list[tuple[JointKind, int, int]]:
+    """Return kind, first coordinate and first dof of every joint."""
     a = sim.arrays
-    return list(zip(a.kind.tolist(), a.q_start.tolist(), a.v_start.tolist()))
+    return list(zip([JOINT_KINDS[number] for number in a.kind], a.q_start.tolist(), a.v_start.tolist()))
 
 
 def moved(sim: pb.Sim, q: Tensor, x: Tensor) -> Tensor:
     """Return q (B, nq) moved by the tangents x (B, nv)."""
     parts = []
     for kind, at, v in joints(sim):
-        if kind < 2:
+        if not kind.turns:
             parts.append(q[:, at : at + 1] + x[:, v : v + 1])
             continue
-        first = at + 3 * (kind == 3)
+        first = at + 3 * kind.travels
         quat = q[:, first : first + 4] / q[:, first : first + 4].norm(dim=-1, keepdim=True)
-        if kind == 3:
+        if kind.travels:
             parts.append(q[:, at : at + 3] + rotate(quat, x[:, v + 3 : v + 6]))
         parts.append(quaternion_product(quat, quaternion_from_vector(x[:, v : v + 3])))
     return torch.cat(parts, -1)
@@ -52,13 +53,13 @@ def difference(sim: pb.Sim, q: Tensor, start: Tensor) -> Tensor:
     """Return the tangents (B, nv) that move `start` to q."""
     parts = []
     for kind, at, _ in joints(sim):
-        if kind < 2:
+        if not kind.turns:
             parts.append(q[:, at : at + 1] - start[:, at : at + 1])
             continue
-        first = at + 3 * (kind == 3)
+        first = at + 3 * kind.travels
         back = conjugate(start[:, first : first + 4])
         parts.append(vector_from_quaternion(quaternion_product(back, q[:, first : first + 4])))
-        if kind == 3:
+        if kind.travels:
             parts.append(rotate(back, q[:, at : at + 3] - start[:, at : at + 3]))
     return torch.cat(parts, -1)
 
