@@ -31,7 +31,7 @@ CHANGE = 1e-6
 def joints(sim: pb.Sim) -> list[tuple[JointKind, int, int]]:
     """Return kind, first coordinate and first dof of every joint."""
     a = sim.arrays
-    return list(zip([JOINT_KINDS[kind] for kind in a.kind], a.q_start.tolist(), a.v_start.tolist()))
+    return list(zip([JOINT_KINDS[number] for number in a.kind], a.q_start.tolist(), a.v_start.tolist()))
 
 
 def moved(sim: pb.Sim, q: Tensor, x: Tensor) -> Tensor:
