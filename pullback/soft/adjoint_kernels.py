@@ -1,6 +1,6 @@
 """The way back from particles to grid and to particles: eq. (13) to (20) of mpm.md.
 
-Cotangents stand where the state's own numbers would: `adj` holds those of the state after the step, then those before it.
+`adj` holds the cotangents of the state after the step, and is overwritten with those of the state before it.
 """
 
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ import warp as wp
 from pullback.core.launch import made_once
 from pullback.soft.material_kernels import stresses
 from pullback.soft.return_kernels import returns
-from pullback.soft.step_kernels import particle_functions
 from pullback.soft.stencil_kernels import stencil
+from pullback.soft.step_kernels import particle_functions
 from pullback.soft.tensor_kernels import tensors
 from pullback.soft.variant_kernels import MASS, THIRD, VOLUME, Variant
 

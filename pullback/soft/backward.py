@@ -10,7 +10,7 @@ import torch
 from pullback.core.bridge import view
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE, VJP, Plan
 from pullback.soft.adjoint_kernels import PIECES, adjoint_kernels
-from pullback.soft.forward import PARTS, Forward, filled
+from pullback.soft.forward import PARTS, Forward, copy, filled
 from pullback.soft.grid_kernels import grid_kernels
 from pullback.soft.variant_kernels import NUMBERS
 
@@ -83,11 +83,11 @@ class Backward(Forward):
         observe(int(plan.kept[-1]))
         for op, step, index in plan.actions.tolist():
             if op == RESTORE:
-                self.flat.copy_(slot(index))
+                copy(self.flat, slot(index))
             elif op == ADVANCE:
                 self.advance(step)
             elif op == SAVE:
-                slot(index).copy_(self.flat)
+                copy(slot(index), self.flat)
             elif op == VJP:
                 self.pull_back(step)
                 observe(step)

@@ -1,8 +1,8 @@
 """Which block each particle is in, and which slot each block has: section 6 of mpm.md.
 
-A key numbers the blocks of all worlds; `table` gives the slot of a key, -1: none. `count` holds how many slots are taken,
-and how many were asked for. On a CPU `sort_blocks` is one thread's work, in the order of particles; a GPU's threads claim
-slots as they come.
+A key numbers the blocks of all worlds; `table` gives the slot of a key, -1: none. `count` holds how many slots are
+taken, and whether there were too few. On a CPU `sort_blocks` is one thread's work, in the order of particles; a GPU's
+threads claim slots as they come.
 """
 
 from types import SimpleNamespace
@@ -127,7 +127,7 @@ def block_kernels(variant: Variant) -> SimpleNamespace:
 
     @wp.kernel(module=module)
     def find_neighbours(first: int, job: Job, grid: Grid):
-        """Write the slots of the blocks about each, in the order of their coordinates, -1 where there is none."""
+        """Write the slots of the blocks about each, in the order of coordinates, -1 and no bit where there is none."""
         s = first + wp.tid()
         if s < grid.count[0]:
             key = grid.keys[s]
@@ -137,6 +137,7 @@ def block_kernels(variant: Variant) -> SimpleNamespace:
                 size = job.blocks[dim - 1 - a]
                 place[dim - 1 - a] = rest % size
                 rest = rest // size
+            bits = int(0)
             for n in range(kinds):
                 code = n
                 other = int(0)
@@ -154,6 +155,9 @@ def block_kernels(variant: Variant) -> SimpleNamespace:
                 if there:
                     found = grid.table[key + other]
                 grid.neighbours[s * kinds + n] = found
+                if found >= 0:
+                    bits = bits | (1 << n)
+            grid.about[s] = bits
 
     return SimpleNamespace(
         find_keys=find_keys,

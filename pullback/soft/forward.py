@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from pullback.core.bridge import current_stream, device_name, view
 from pullback.core.launch import Pass
 from pullback.soft.block_kernels import block_kernels
-from pullback.soft.grid_kernels import grid_kernels
+from pullback.soft.grid_kernels import blocks_before, grid_kernels
 from pullback.soft.step_kernels import step_kernels
 from pullback.soft.variant_kernels import EDGE, Variant
 
@@ -82,7 +83,7 @@ class Setup:
         return parts
 
     def block_keys(self, x: Tensor) -> Tensor:
-        """Return which block each particle (B, n, d) is in, numbered over all worlds; for an estimate of their number."""
+        """Return which block each particle (B, n, d) is in, numbered over all worlds; to count them."""
         place = ((x.reshape(-1, self.dim) - x.new_tensor(self.origin)) / self.cell - 0.5).floor().long()
         place = place.div(EDGE[self.dim], rounding_mode="floor")
         key = torch.arange(self.count, device=x.device) // self.particles
@@ -98,6 +99,20 @@ def filled(struct: Any, **values: Any) -> Any:
         if value is not None:
             setattr(made.__ctype__(), name, value)
     return made
+
+
+class PiecePass(Pass):
+    """A pass over pieces of the particles."""
+
+    ITEMS_PER_THREAD = 1
+
+
+def copy(target: Tensor, source: Tensor) -> None:
+    """Copy a buffer; on a CPU by numpy, as torch would wake threads that spin on where ours should run."""
+    if target.is_cpu:
+        np.copyto(target.numpy(), source.numpy())
+    else:
+        target.copy_(source)
 
 
 class Forward:
@@ -124,6 +139,8 @@ class Forward:
             "table": setup.integers(blocks, -1),
             "keys": setup.integers(capacity),
             "neighbours": setup.integers(capacity * 3**d),
+            "about": setup.integers(capacity),
+            "before": torch.tensor(blocks_before(setup.variant), dtype=torch.int32, device=setup.device),
             "momentum": setup.new(capacity * setup.variant.arena, d + 1),
             "velocity": setup.new(capacity * setup.variant.arena, d + 1),
             "cotangent": None,
@@ -180,10 +197,9 @@ class Forward:
     def make(self, kernel: Any, *arguments: Any, integers: int = 0, fine: bool = True) -> Pass:
         """Return a pass over many items, or over pieces of the particles, each of which is worth a thread."""
         setup = self.setup
-        made = Pass(kernel, arguments, device_name(setup.device), integers, setup.threads)
+        kind = Pass if fine else PiecePass
+        made = kind(kernel, arguments, device_name(setup.device), integers, setup.threads)
         made.stream = current_stream(setup.device)
-        if not fine:
-            made.ITEMS_PER_THREAD = 1
         return made
 
     def begin(self, state: dict[str, Tensor]) -> None:

@@ -4,12 +4,27 @@ A thread takes one row of an arena. A node has a copy in up to 2^d arenas; the r
 blocks, adds all up and answers for all.
 """
 
+from itertools import product
 from types import SimpleNamespace
 
 import warp as wp
 
 from pullback.core.launch import made_once
-from pullback.soft.variant_kernels import EDGE, SEPARATE, SLIP, STICK, Variant
+from pullback.soft.variant_kernels import EDGE, SLIP, STICK, Variant
+
+
+def blocks_before(variant: Variant) -> list[int]:
+    """Return for each node of an arena, as bits, the neighbours that have a copy of it and come before its own block.
+
+    Bit k is the k-th of the 3^d blocks about one, its own the middle one, as `neighbours` has them.
+    """
+    dim, edge = variant.dim, EDGE[variant.dim]
+    masks = []
+    for place in product(range(variant.side), repeat=dim):
+        steps = [(-1, 0) if c < 2 else (0, 1) if c >= edge else (0,) for c in place]
+        codes = [sum((step + 1) * 3 ** (dim - 1 - a) for a, step in enumerate(move)) for move in product(*steps)]
+        masks.append(sum(1 << code for code in codes if code < 3**dim // 2))
+    return masks
 
 
 @made_once
@@ -135,19 +150,19 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         return found
 
     @wp.func(module=module)
-    def added_up(grid: Grid, slot: int, place: ints, index: int, rows: wp.array(dtype=row)):
-        """Return whether this row answers for its node, and the sum of all copies."""
+    def added_up(grid: Grid, slot: int, place: ints, rows: wp.array(dtype=row)):
+        """Return the sum of all copies of a node."""
         total = row()
-        owns = False
-        first = int(-1)
         for k in range(copies):
             at = copy_at(grid, slot, place, k)
             if at >= 0:
-                if first < 0:
-                    first = at
                 total += rows[at]
-        owns = first == index
-        return owns, total
+        return total
+
+    @wp.func(module=module)
+    def answers(grid: Grid, slot: int, n: int):
+        """Return whether no block that comes before has a copy of the arena's n-th node."""
+        return (grid.about[slot] & grid.before[n]) == 0
 
     @wp.func(module=module)
     def node_position(job: Job, grid: Grid, slot: int, place: ints):
@@ -171,10 +186,11 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         """Write velocity and mass of each node to all its copies."""
         index = first + wp.tid()
         slot = index // arena
+        n = index - slot * arena
         if slot < grid.count[0]:
-            place = place_in_arena(index - slot * arena)
-            owns, total = added_up(grid, slot, place, index, grid.momentum)
-            if owns:
+            if answers(grid, slot, n):
+                place = place_in_arena(n)
+                total = added_up(grid, slot, place, grid.momentum)
                 mass = total[dim]
                 after = row()
                 if mass > real(0.0):
@@ -195,14 +211,15 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         """Turn the cotangents of velocities into those of momentum and mass, eq. (16)."""
         index = first + wp.tid()
         slot = index // arena
+        n = index - slot * arena
         if slot < grid.count[0]:
-            place = place_in_arena(index - slot * arena)
-            owns, total = added_up(grid, slot, place, index, grid.momentum)
-            if owns:
+            if answers(grid, slot, n):
+                place = place_in_arena(n)
+                total = added_up(grid, slot, place, grid.momentum)
                 mass = total[dim]
                 after = row()
                 if mass > real(0.0):
-                    _owns, cotangent = added_up(grid, slot, place, index, grid.cotangent)
+                    cotangent = added_up(grid, slot, place, grid.cotangent)
                     v = vec()
                     g = vec()
                     for a in range(dim):

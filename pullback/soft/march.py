@@ -9,7 +9,7 @@ import torch
 
 from pullback.rollout.checkpoint import Schedule
 from pullback.soft.backward import Backward
-from pullback.soft.forward import PARTS, Forward, Setup
+from pullback.soft.forward import PARTS, Forward, Setup, copy
 
 Tensor = torch.Tensor
 
@@ -48,7 +48,7 @@ class SoftMarch:
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Kept]:
         """Do all steps; again with more room where particles spread over more blocks than there was room for."""
-        given = dict(zip(INPUTS, inputs))
+        given: dict[str, Tensor] = dict(zip(INPUTS, inputs))
         blocks = len(torch.unique(self.setup.block_keys(given["x"])))
         capacity = int(SPARE * blocks) + 8
         while True:
@@ -71,9 +71,9 @@ class SoftMarch:
                 run.advance(step - 1)
             if step in self.frames:
                 for name, frames in zip(("x", "v"), seen):
-                    frames[self.frames[step]].copy_(parts[name])
+                    copy(frames[self.frames[step]], parts[name])
             if step in slot_of:
-                kept[slot_of[step]].copy_(run.flat)
+                copy(kept[slot_of[step]], run.flat)
         if run.needs_room:
             return None
         self.code = run.tensors["code"]
@@ -87,7 +87,8 @@ class SoftMarch:
         self, kept: Kept, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Walk back along the plan of checkpoints."""
-        setup, given = self.setup, dict(zip(INPUTS, inputs))
+        setup = self.setup
+        given: dict[str, Tensor] = dict(zip(INPUTS, inputs))
         run = Backward(setup, kept.capacity, *_constants(given), wanted=wanted[len(PARTS) :])
         parts = setup.split(run.adj)
         *adj_final, adj_x, adj_v = adj_outputs

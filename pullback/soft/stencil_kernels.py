@@ -1,7 +1,7 @@
 """Between particles and the nodes about them: spread an affine function, collect a field, eq. (1) to (4).
 
-A node of the stencil has an index -1, 0 or 1 along each axis; f is the place of the particle between nodes, in cells, from
-the middle one on. Affine functions are rows of numbers: `middle` at the middle node, `slopes[axis]` a cell.
+A node of the stencil has an index -1, 0 or 1 along each axis; f is the position of the particle from the middle one, in
+cells. Affine functions are rows of numbers: `middle` at the middle node, `slopes[axis]` a cell.
 """
 
 from types import SimpleNamespace

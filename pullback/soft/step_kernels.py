@@ -1,7 +1,7 @@
 """Particles to grid and back: eq. (5) to (7) and (9) to (11) of mpm.md.
 
-A thread takes a piece of the particles, in the order of their blocks, on a CPU, and one particle on a GPU: arenas are added
-to without races on the one and atomically on the other.
+On a CPU a thread takes a piece of the particles, sorted by block, and adds to arenas that no other thread adds to. On a
+GPU it takes one particle, and adds atomically.
 """
 
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Matrices of two or three dimensions: cofactors, rotations of polar decompositions, eigenvectors, divided differences."""
+"""Matrices of two or three dimensions: cofactors, polar decomposition, eigenvectors, divided differences."""
 
 from types import SimpleNamespace
 
@@ -149,8 +149,7 @@ def tensors(variant: Variant) -> SimpleNamespace:
         if s < real(0.0025):
             # atanh(u)/u
             ratio = real(1.0) + s * (
-                real(1.0 / 3.0)
-                + s * (real(0.2) + s * (real(1.0 / 7.0) + s * (real(1.0 / 9.0) + s * real(1.0 / 11.0))))
+                real(1.0 / 3.0) + s * (real(0.2) + s * (real(1.0 / 7.0) + s * (real(1.0 / 9.0) + s * real(1.0 / 11.0))))
             )
         else:
             ratio = real(0.5) * wp.log(p / q) / u

@@ -188,7 +188,7 @@ def walls(scene: Scene, X: Tensor, v: Tensor) -> Tensor:
 
 def step(scene: Scene, state: State, actuation: Tensor | None = None) -> State:
     """Return the state after a step, eq. (5) to (11)."""
-    n, d = state.x.shape
+    d = state.x.shape[-1]
     h, dt = scene.cell, scene.dt
     sigma = 1.0 - scene.drag * dt
     node, w, offset = weights(scene, state.x)
