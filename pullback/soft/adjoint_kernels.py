@@ -25,14 +25,14 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("adjoint")
     real, vec, mat, row, dim = variant.real, types.vec, types.mat, types.row, variant.dim
     Job, Points, Grid, Sums = types.Job, types.Points, types.Grid, types.Sums
-    shared, nodes, deformation = particle_functions(variant), stencil(variant), returns(variant)
+    shared, nodes, deformation = particle_functions(variant), stencil(variant.plain), returns(variant)
     run_of, particle_at, pull_of = shared.run_of, shared.particle_at, shared.pull_of
     kirchhoff, momentum_of, affine_of = shared.kirchhoff, shared.momentum_of, shared.affine_of
     place, weights_at, spread = nodes.place, nodes.weights_at, nodes.spread
     collect, collect_gradient = nodes.collect, nodes.collect_gradient
     trial_vjp, affine_vjp = deformation.trial_vjp, deformation.affine_vjp
     deformation_vjp, has_hencky = deformation.deformation_vjp, deformation.has_hencky
-    stress_vjp, symmetric = stresses(variant).stress_vjp, tensors(variant).symmetric
+    stress_vjp, symmetric = stresses(variant).stress_vjp, tensors(variant.plain).symmetric
 
     @wp.func(module=module)
     def take_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int):

@@ -42,7 +42,7 @@ class Backward(Forward):
         state = self.job, self.points, self.grid, adj, self.sums
         self.from_grid_vjp = self.make(kernels.from_grid_vjp, *state, fine=False)
         self.to_grid_vjp = self.make(kernels.to_grid_vjp, *state, integers=1, fine=False)
-        nodes = grid_kernels(setup.variant)
+        nodes = grid_kernels(setup.variant.plain)
         self.clear_adjoint = self.make(nodes.clear, self.grid, view(self.tensors["cotangent"], self.types.row))
         self.move_nodes_vjp = self.make(nodes.move_nodes_vjp, self.job, self.grid)
         self.adj_actuation = None

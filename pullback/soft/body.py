@@ -62,7 +62,7 @@ class Body:
             return np.broadcast_to(np.zeros(shape[1]) if value is None else np.asarray(value, dtype=np.float64), shape)
         except ValueError:
             raise PullbackError(
-                f"body {self.name!r}: {name} has shape {np.shape(value)}; expected ({shape[1]},) or {shape}"
+                f"body {self.name!r}: {name} has shape {np.asarray(value).shape}; expected ({shape[1]},) or {shape}"
             ) from None
 
 

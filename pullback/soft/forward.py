@@ -174,7 +174,7 @@ class Forward:
         vectors = {"base": types.ints, "momentum": types.row, "velocity": types.row, "cotangent": types.row}
         views = {name: view(x, vectors.get(name)) for name, x in self.tensors.items()}
         self.grid = grid = filled(types.Grid, **views)
-        blocks, nodes, step = block_kernels(variant), grid_kernels(variant), step_kernels(variant)
+        blocks, nodes, step = block_kernels(variant.plain), grid_kernels(variant.plain), step_kernels(variant)
         self.find_keys = self.make(blocks.find_keys, self.job, self.points, grid, integers=1)
         if self.on_cpu:
             self.sort_blocks = self.make(blocks.sort_blocks, self.job, grid, integers=2)

@@ -25,7 +25,7 @@ def stresses(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("stress")
     real, vec, mat = variant.real, types.vec, types.mat
     dim = variant.dim
-    tensor = tensors(variant)
+    tensor = tensors(variant.plain)
     has_neo_hookean = NEO_HOOKEAN in variant.kinds
     has_fixed_corotated = FIXED_COROTATED in variant.kinds
     has_fluid = FLUID in variant.kinds

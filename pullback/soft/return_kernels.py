@@ -16,7 +16,7 @@ def returns(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("return")
     real, vec, mat = variant.real, types.vec, types.mat
     dim = variant.dim
-    tensor, strains = tensors(variant), stresses(variant).strains
+    tensor, strains = tensors(variant.plain), stresses(variant).strains
     log_difference, sinh_ratio, symmetric = tensor.log_difference, tensor.sinh_ratio, tensor.symmetric
     has_fluid = FLUID in variant.kinds
     has_hencky = VON_MISES in variant.kinds or DRUCKER_PRAGER in variant.kinds

@@ -118,7 +118,7 @@ def step_kernels(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("step")
     real, vec, dim = variant.real, types.vec, variant.dim
     Job, Points, Grid = types.Job, types.Points, types.Grid
-    shared, nodes, deformation = particle_functions(variant), stencil(variant), returns(variant)
+    shared, nodes, deformation = particle_functions(variant), stencil(variant.plain), returns(variant)
     run_of, particle_at, kirchhoff = shared.run_of, shared.particle_at, shared.kirchhoff
     momentum_of, affine_of = shared.momentum_of, shared.affine_of
     place, weights_at, spread, collect = nodes.place, nodes.weights_at, nodes.spread, nodes.collect

@@ -42,7 +42,10 @@ UNROLLED = 27
 
 
 class Variant(NamedTuple):
-    """A choice of kernels: floating-point type of Warp, dimension 2 or 3, kinds of material in ascending order."""
+    """A choice of kernels: floating-point type of Warp, dimension 2 or 3, kinds of material in ascending order.
+
+    Kernels that know no materials are those of the `plain` variant, and serve all others.
+    """
 
     real: Any
     dim: int
@@ -50,10 +53,15 @@ class Variant(NamedTuple):
 
     def module(self, name: str) -> Any:
         """Return the Warp module of the kernels called `name`."""
-        letters = "".join(map(str, self.kinds))
-        module = kernel_module(f"soft_{name}_{self.dim}d_{letters}", self.real)
+        letters = "_" + "".join(map(str, self.kinds)) if self.kinds else ""
+        module = kernel_module(f"soft_{name}_{self.dim}d{letters}", self.real)
         module.options["max_unroll"] = UNROLLED
         return module
+
+    @property
+    def plain(self) -> "Variant":
+        """Return the variant for kernels that know no materials."""
+        return self._replace(kinds=())
 
     @property
     def types(self) -> SimpleNamespace:
