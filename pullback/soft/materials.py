@@ -152,7 +152,9 @@ class Fluid(Material):
 
 
 def _tensor(value: Any, like: Tensor) -> Tensor:
-    return torch.as_tensor(value).to(like.device, like.dtype)
+    # a Python number would be rounded to float32 on its way
+    given = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    return given.to(like.device, like.dtype)
 
 
 def particle_numbers(material: Material, volume: Tensor, dim: int, worlds: int) -> Tensor:

@@ -86,7 +86,9 @@ class SoftSim:
                 raise PullbackError(f"body {body.name!r} has {body.dim} dimensions, the domain {self.domain.dim}")
 
     def _tensor(self, value: Any) -> Tensor:
-        return torch.as_tensor(value).to(self.device, self.dtype)
+        # Python numbers would be rounded to float32 on their way
+        given = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        return given.to(self.device, self.dtype)
 
     def _put(self, x: np.ndarray) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(x)).to(self.device, self.dtype)
