@@ -1,6 +1,9 @@
 """The elastic material points of DiffTaichi's diffmpm3d, in Taichi, on a scene given as a file; to compare with.
 
-Runs by itself, with an interpreter that has taichi 1.7 and numpy: `python bench/taichi_mpm.py SCENE.npz OUT.npz [THREADS]`.
+Runs by itself, with an interpreter that has taichi 1.7 and numpy:
+
+    python bench/taichi_mpm.py SCENE.npz OUT.npz [THREADS]
+
 The scene: x, v (n, 3), mass, volume, mu, lam, dt, cell, grid (nodes along an axis), steps, gravity (3,), floor (nodes
 below are floor), friction, actuator (n,), actuation (steps, a), weights (n, 3) of the loss Σ weights x. States are kept
 for all steps, and in the backward pass the grid of each step is made anew, as diffmpm3d does. Actuation pulls along y.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import warp as wp
 
-from pullback.core.launch import made_once
+from pullback.core.modules import made_once
 from pullback.soft.material_kernels import stresses
 from pullback.soft.return_kernels import returns
 from pullback.soft.stencil_kernels import stencil

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pullback.core.bridge import view
+from pullback.core.tensors import view
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE, VJP, Plan
 from pullback.soft.adjoint_kernels import PIECES, adjoint_kernels
 from pullback.soft.forward import PARTS, Forward, copy, filled

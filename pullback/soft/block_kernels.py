@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import warp as wp
 
-from pullback.core.launch import made_once
+from pullback.core.modules import made_once
 from pullback.soft.variant_kernels import EDGE, LEFT, REASONS, Variant
 
 CLAIMED = wp.constant(-2)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.core.bridge import current_stream, device_name, view
-from pullback.core.launch import Pass
+from pullback.core.passes import Pass
+from pullback.core.tensors import current_stream, device_name, view
 from pullback.soft.block_kernels import block_kernels
 from pullback.soft.grid_kernels import blocks_before, grid_kernels
 from pullback.soft.step_kernels import step_kernels
@@ -198,9 +198,8 @@ class Forward:
         """Return a pass over many items, or over pieces of the particles, each of which is worth a thread."""
         setup = self.setup
         kind = Pass if fine else PiecePass
-        made = kind(kernel, arguments, device_name(setup.device), integers, setup.threads)
-        made.stream = current_stream(setup.device)
-        return made
+        device, stream = device_name(setup.device), current_stream(setup.device)
+        return kind(kernel, arguments, device, integers=integers, threads=setup.threads, stream=stream)
 
     def begin(self, state: dict[str, Tensor]) -> None:
         """Start from a state, parts (B, n, ...)."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pullback.core.bridge import REAL
+from pullback.core.custom_vjp import call
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.core.functions import marched
+from pullback.core.tensors import REAL
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.soft.advice import check_inside, check_step, longest_steps, refuse_failures
 from pullback.soft.body import Body
@@ -183,7 +183,7 @@ class SoftSim:
             self._actuation(actuation, steps, worlds),
         )
         refuse = partial(self._refuse, worlds)
-        *final, x, v = marched(SoftMarch(setup, steps, kept, schedule, refuse), *inputs)
+        *final, x, v = call(SoftMarch(setup, steps, kept, schedule, refuse), *inputs)
         if single:
             final, x, v = [part[0] for part in final], x[:, 0], v[:, 0]
         return SoftRollout(SoftState(*final), x, v, np.asarray(kept), self.dt)

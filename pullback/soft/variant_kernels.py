@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import warp as wp
 
-from pullback.core.launch import kernel_module, made_once
+from pullback.core.modules import kernel_module, made_once
 
 # kinds of material
 NEO_HOOKEAN = wp.constant(0)

@@ -185,7 +185,7 @@ def test_every_schedule_gives_the_same_bits(monkeypatch):
 
 
 def test_two_threads_give_the_bits_of_one(monkeypatch):
-    monkeypatch.setattr("pullback.core.launch.Pass.ITEMS_PER_THREAD", 8)
+    monkeypatch.setattr("pullback.core.passes.Pass.ITEMS_PER_THREAD", 8)
     one, two = (gradients(scene(threads=threads, size=5), 8, monkeypatch) for threads in (1, 2))
     for name, g in one.items():
         assert torch.equal(g, two[name]), name

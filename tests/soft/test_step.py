@@ -74,7 +74,7 @@ def test_kernels_of_few_materials_do_what_those_of_all_do():
 
 
 def test_two_threads_give_the_bits_of_one(monkeypatch):
-    monkeypatch.setattr("pullback.core.launch.Pass.ITEMS_PER_THREAD", 8)
+    monkeypatch.setattr("pullback.core.passes.Pass.ITEMS_PER_THREAD", 8)
     one, two = (scene(threads=threads, size=5) for threads in (1, 2))
     final = [sim.rollout(start(sim), 10).final for sim in (one, two)]
     for name, part in parts_of(final[0]).items():
