@@ -29,7 +29,8 @@ class Kept(NamedTuple):
 class SoftMarch:
     """Steps of particles as a function of state, numbers (B, n, 6), gravity (B, d) and actuation (N, B a).
 
-    Returns the parts of the final state, then positions and velocities (S, B, n, d) at `frames`.
+    Returns the parts of the final state, then positions and velocities (S, B, n, d) at `frames`. Where particles failed
+    `refuse` is called with their codes and positions; if there is none, their worlds come back as NaN.
     """
 
     name = "the soft simulation"
@@ -40,11 +41,11 @@ class SoftMarch:
         steps: int,
         frames: Sequence[int],
         schedule: Schedule,
-        refuse: Callable[[Tensor, Tensor], None],
+        refuse: Callable[[Tensor, Tensor], None] | None,
     ) -> None:
         self.setup, self.steps, self.schedule, self.refuse = setup, steps, schedule, refuse
         self.frames = {step: row for row, step in enumerate(frames)}
-        self.code: Tensor | None = None
+        self.failed = torch.zeros(setup.worlds, dtype=torch.bool, device=setup.device)
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Kept]:
         """Do all steps; again with more room where particles spread over more blocks than there was room for."""
@@ -76,12 +77,17 @@ class SoftMarch:
                 copy(kept[slot_of[step]], run.flat)
         if run.needs_room:
             return None
-        self.code = run.tensors["code"]
-        assert self.code is not None
-        self.refuse(self.code, parts["x"])
+        code = run.tensors["code"]
+        assert code is not None
+        if self.refuse is not None:
+            self.refuse(code, parts["x"])
         shape = (setup.worlds, setup.particles)
+        self.failed = (code != 0).view(shape).any(1)
         final = [parts[name].clone().reshape(*shape, *parts[name].shape[1:]) for name in PARTS]
-        return (*final, *[x.view(-1, *shape, setup.dim) for x in seen]), Kept(kept, capacity)
+        frames = [x.view(-1, *shape, setup.dim) for x in seen]
+        for part in (*final, *[x.transpose(0, 1) for x in frames]):
+            part[self.failed] = torch.nan
+        return (*final, *frames), Kept(kept, capacity)
 
     def backward(
         self, kept: Kept, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]

@@ -156,6 +156,7 @@ class SoftSim:
         materials: Mapping[str, Material] | None = None,
         frames: Sequence[int] | int | None = None,
         checkpoint: int | Schedule | None = None,
+        check: bool = True,
     ) -> SoftRollout:
         """Return what comes of a state after so many steps.
 
@@ -166,6 +167,7 @@ class SoftSim:
             materials: body -> material in the place of its own, of the same kind; numbers may want gradients.
             frames: steps before which positions and velocities are kept, N: after the last; k: every k steps.
             checkpoint: which states are kept for the gradient: k for one every k steps, a schedule, None: every √N.
+            check: raise for a particle that leaves, is too fast or turned inside out; if not, its world is NaN.
         """
         if int(steps) != steps or steps < 0:
             raise PullbackError(f"steps is {steps!r}; expected an integer, 0 or more")
@@ -182,11 +184,12 @@ class SoftSim:
             self._gravity(gravity, worlds),
             self._actuation(actuation, steps, worlds),
         )
-        refuse = partial(self._refuse, worlds)
-        *final, x, v = call(SoftMarch(setup, steps, kept, schedule, refuse), *inputs)
+        march = SoftMarch(setup, steps, kept, schedule, partial(self._refuse, worlds) if check else None)
+        *final, x, v = call(march, *inputs)
+        failed = march.failed
         if single:
-            final, x, v = [part[0] for part in final], x[:, 0], v[:, 0]
-        return SoftRollout(SoftState(*final), x, v, np.asarray(kept), self.dt)
+            final, x, v, failed = [part[0] for part in final], x[:, 0], v[:, 0], failed[0]
+        return SoftRollout(SoftState(*final), x, v, failed, np.asarray(kept), self.dt)
 
     def _refuse(self, worlds: int, code: Tensor, x: Tensor) -> None:
         refuse_failures(code, x, self.bodies, self.dt, self.domain.cell, self.stable_dt, worlds)

@@ -35,11 +35,15 @@ class SoftState:
 
 @dataclass(frozen=True, eq=False)
 class SoftRollout:
-    """What a rollout returns: the final state, and x, v (S, [B,] n, d) at the steps of `frames` (S,)."""
+    """What a rollout returns: the final state, and x, v (S, [B,] n, d) at the steps of `frames` (S,).
+
+    failed: whether a particle of each world left, was too fast or was turned inside out; everything of it is NaN.
+    """
 
     final: SoftState
     x: Tensor
     v: Tensor
+    failed: Tensor
     frames: np.ndarray
     dt: float
 

@@ -87,6 +87,21 @@ def test_a_particle_that_is_turned_inside_out_is_named_with_its_world():
         made.rollout(state, 60)
 
 
+def test_a_world_that_fails_does_not_take_the_others_with_it():
+    made = sim(dtype=torch.float64)
+    state = made.state(3)
+    state.v[1] = torch.tensor([0.0, 500.0, 0.0])
+    x = state.x.clone().requires_grad_()
+    run = made.rollout(state.replace(x=x), 5, frames=1, check=False)
+    assert run.failed.tolist() == [False, True, False]
+    assert run.final.x[1].isnan().all()
+    assert run.x[:, 1].isnan().all()
+    assert torch.equal(run.x[-1, 2], made.rollout(made.state(), 5).final.x)
+    (g,) = torch.autograd.grad(run.final.x[[0, 2]].square().sum(), x)
+    assert g[[0, 2]].isfinite().all()
+    assert (g[0] != 0).any()
+
+
 def test_what_is_not_a_number_is_found():
     made = sim()
     state = made.state()
