@@ -107,6 +107,11 @@ class PiecePass(Pass):
     ITEMS_PER_THREAD = 1
 
 
+def sorts_on(device: torch.device) -> bool:
+    """Whether particles are sorted by block, for threads that take whole blocks, or a thread takes a particle."""
+    return device.type == "cpu"
+
+
 def copy(target: Tensor, source: Tensor) -> None:
     """Copy a buffer; on a CPU by numpy, as torch would wake threads that spin on where ours should run."""
     if target.is_cpu:
@@ -122,8 +127,8 @@ class Forward:
         self.setup, self.capacity = setup, capacity
         self.types = types = setup.variant.types
         n, d = setup.count, setup.dim
-        self.on_cpu = setup.device.type == "cpu"
-        self.pieces = setup.threads if self.on_cpu else n
+        self.sorts = sorts_on(setup.device)
+        self.pieces = setup.threads if self.sorts else n
         self.flat = setup.new(n * setup.width)
         self.numbers, self.gravity, self.actuation = numbers, gravity, actuation
         blocks = torch.Size(setup.blocks).numel() * setup.worlds
@@ -132,8 +137,8 @@ class Forward:
             "key": setup.integers(n),
             "slot": setup.integers(n, -1),
             "code": setup.integers(n),
-            "order": setup.integers(n) if self.on_cpu else None,
-            "pieces": setup.integers(self.pieces + 1) if self.on_cpu else None,
+            "order": setup.integers(n) if self.sorts else None,
+            "pieces": setup.integers(self.pieces + 1) if self.sorts else None,
             "cursor": setup.integers(capacity + 1),
             "count": setup.integers(2),
             "table": setup.integers(blocks, -1),
@@ -176,7 +181,7 @@ class Forward:
         self.grid = grid = filled(types.Grid, **views)
         blocks, nodes, step = block_kernels(variant.plain), grid_kernels(variant.plain), step_kernels(variant)
         self.find_keys = self.make(blocks.find_keys, self.job, self.points, grid, integers=1)
-        if self.on_cpu:
+        if self.sorts:
             self.sort_blocks = self.make(blocks.sort_blocks, self.job, grid, integers=2)
         else:
             self.forget_blocks = self.make(blocks.forget_blocks, self.job, grid)
@@ -210,7 +215,7 @@ class Forward:
         """Find the blocks of all particles; return how many arenas to go over."""
         n = self.setup.count
         self.find_keys(0, n, step)
-        if self.on_cpu:
+        if self.sorts:
             self.sort_blocks(0, 1, n, self.pieces)
             slots = int(self.tensors["count"][0])
         else:

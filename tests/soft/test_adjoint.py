@@ -191,6 +191,14 @@ def test_two_threads_give_the_bits_of_one(monkeypatch):
         assert torch.equal(g, two[name]), name
 
 
+def test_a_thread_a_particle_gives_what_sorted_blocks_give(monkeypatch):
+    """The way of a GPU, on a CPU, one thread: slots are claimed, and nothing is sorted."""
+    expected = gradients(scene(), 8, monkeypatch)
+    monkeypatch.setattr("pullback.soft.forward.sorts_on", lambda device: False)
+    for name, g in gradients(scene(), 8, monkeypatch).items():
+        assert float((g - expected[name]).norm()) <= 1e-12 * float(g.norm()), name
+
+
 def test_float32_gradient_is_close(monkeypatch):
     kinds = ("neo_hookean", "fixed_corotated", "fluid")
     wide = gradients(scene(kinds), 10, monkeypatch)
