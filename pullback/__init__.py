@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core.host import collection_paused
 
 if TYPE_CHECKING:
-    from pullback import control, thermal, viewer
+    from pullback import control, soft, thermal, viewer
 
 with collection_paused:
     from pullback import sdf
@@ -85,6 +85,7 @@ __all__ = [
     "random_torque_motion",
     "sdf",
     "sine_motion",
+    "soft",
     "thermal",
     "viewer",
 ]
@@ -92,6 +93,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Read the parts that robots do without when they are first used."""
-    if name in ("control", "thermal", "viewer"):
+    if name in ("control", "soft", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")

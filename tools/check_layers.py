@@ -1,10 +1,11 @@
 """Check that imports inside `pullback` point one way, and that files stay small enough to hold in the head.
 
-    cli -> tasks -> control, viewer -> rigid | thermal -> robot, rollout -> description, spatial, sdf -> core
+    cli -> tasks -> control, viewer -> soft -> rigid | thermal -> robot, rollout -> description, spatial, sdf -> core
 
-Packages of one layer may lean on each other in one direction only; `rigid` and `thermal` not at all. Kernel files
-(`*_kernels.py`, and everything in `spatial/` but `*_torch.py`) never import torch. torch and warp meet in
-`core/tensors.py` alone: it owns lifetimes and streams across the border, and a second place would get them wrong.
+Packages of one layer may lean on each other in one direction only; `rigid` and `thermal` not at all, and of the two
+`soft` knows `rigid` only. Kernel files (`*_kernels.py`, and everything in `spatial/` but `*_torch.py`) never import
+torch. torch and warp meet in `core/tensors.py` alone: it owns lifetimes and streams across the border, and a second
+place would get them wrong.
 Optional packages are imported inside functions, or at the top of the one place that is about them.
 
 Usage: python tools/check_layers.py [ROOT]
@@ -26,11 +27,12 @@ LAYERS = (
     ("description", "spatial", "sdf"),
     ("robot", "rollout"),
     ("rigid", "thermal"),
+    ("soft",),
     ("control", "viewer"),
     ("tasks",),
     ("cli", "__main__", "__init__"),
 )
-STRANGERS = {("rigid", "thermal"), ("thermal", "rigid")}
+STRANGERS = {("rigid", "thermal"), ("thermal", "rigid"), ("soft", "thermal")}
 
 BRIDGE = "pullback/core/tensors.py"
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 import warp as wp
+from warp._src.codegen import StructInstance
 
 from pullback.core.modules import initialize
 
@@ -70,6 +71,8 @@ def kernel_arguments(kernel: Any, values: Mapping[str, Any], given_later: int = 
 def _argument(name: str, kind: Any, value: Any) -> Any:
     if isinstance(kind, wp.array):
         return _checked_view(name, kind, value)
+    if isinstance(value, StructInstance) and value._cls is kind:
+        return value
     given = value.kind if isinstance(value, StructArgument) else type(value)
     if given is kind:
         return value.value
@@ -79,10 +82,10 @@ def _argument(name: str, kind: Any, value: Any) -> Any:
     return kind(value)
 
 
-def _checked_view(name: str, kind: Any, x: Tensor | None) -> Any:
-    """Return a tensor as an array argument of one type."""
-    if x is None:
-        return None
+def _checked_view(name: str, kind: Any, x: Any) -> Any:
+    """Return a tensor as an array argument of one type; what is a view already is taken as it is."""
+    if not isinstance(x, Tensor):
+        return x
     inner = tuple(getattr(kind.dtype, "_shape_", ()))
     scalar = getattr(kind.dtype, "_wp_scalar_type_", kind.dtype)
     if x.ndim != kind.ndim + len(inner) or tuple(x.shape[kind.ndim :]) != inner or _SCALARS.get(x.dtype) is not scalar:

@@ -1,5 +1,7 @@
 """Collision in worlds of every shape: cylinders, meshes and fields besides spheres, capsules, boxes and planes.
 
+docs/derivations/collision.md, convex.md and sdf.md.
+
 `collide_any` and `any_contact_vjp` take the place of `collide_one` and `contact_vjp` of `collide_kernels.py` in the
 kernels of worlds that have such shapes (docs/decisions/0007-one-source-for-kernels-that-differ.md).
 """

@@ -1,4 +1,4 @@
-"""Forces of actuators, and their adjoint.
+"""Forces of actuators, and their adjoint (docs/derivations/actuators.md).
 
 Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, which returns the force and its derivatives by
 (u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is the affine one here; in

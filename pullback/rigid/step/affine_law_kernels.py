@@ -1,4 +1,4 @@
-"""The law of torque motors and servos: clamp(gain u - kp q - kd qd, -limit, limit)."""
+"""The law of torque motors and servos: clamp(gain u - kp q - kd qd, -limit, limit) (docs/derivations/actuators.md)."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""The adjoint of the rows of a step: biases, and terms alpha^T J x and y^T M z (contact_step.md, sections 4 and 5).
+"""The adjoint of the rows of a step: biases, and terms alpha^T J x and y^T M z.
+
+docs/derivations/contact_step.md, sections 4 and 5.
 
 All terms go through one loop, so that the code that differentiates J and M is compiled once.
 """

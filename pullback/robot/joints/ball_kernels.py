@@ -1,4 +1,7 @@
-"""The ball joint: a quaternion xyzw; the velocity is the angular velocity in the body's axes, S = (1, 0)."""
+"""The ball joint: a quaternion xyzw; the velocity is the angular velocity in the body's axes, S = (1, 0).
+
+Equations: docs/derivations/README.md, "Joints", and docs/derivations/integration.md.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""What all joints with one coordinate have in common: it is a plain number, and its rate is the velocity."""
+"""What all joints with one coordinate have in common: it is a plain number, and its rate is the velocity.
+
+Equations: docs/derivations/README.md, "Joints", and docs/derivations/integration.md.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""The prismatic joint: it slides along z of its body's frame, S = (0, 0, 0, 0, 0, 1); q is the way [m]."""
+"""The prismatic joint: it slides along z of its body's frame, S = (0, 0, 0, 0, 0, 1); q is the way [m].
+
+Equations: docs/derivations/README.md, "Joints", and docs/derivations/integration.md.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""The revolute joint: it turns about z of its body's frame, S = (0, 0, 1, 0, 0, 0); q is the angle [rad]."""
+"""The revolute joint: it turns about z of its body's frame, S = (0, 0, 1, 0, 0, 0); q is the angle [rad].
+
+Equations: docs/derivations/README.md, "Joints", and docs/derivations/integration.md.
+"""
 
 from typing import Any
 
