@@ -71,7 +71,10 @@ def kernel_arguments(kernel: Any, values: Mapping[str, Any], given_later: int = 
 def _argument(name: str, kind: Any, value: Any) -> Any:
     if isinstance(kind, wp.array):
         return _checked_view(name, kind, value)
-    if isinstance(value, StructInstance) and value._cls is kind:
+    if isinstance(value, StructInstance):
+        given: Any = getattr(value, "_cls", None)
+        if given is not kind:
+            raise TypeError(f"{name} is a {given.key}; expected a {getattr(kind, 'key', kind)}")
         return value
     given = value.kind if isinstance(value, StructArgument) else type(value)
     if given is kind:
