@@ -287,7 +287,8 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
         "",
-        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6. `rk4` and `explicit` are integrators.",
+        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6. `explicit`, `rk4` and `midpoint` are",
+        "integrators.",
         "",
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]
@@ -381,7 +382,7 @@ def main() -> int:
     cases = [case for case in [*all_cases(), *compliant_cases()] if len(sys.argv) < 2 or sys.argv[1] in case.name]
     rows = [measure(case, modes_of(case)) for case in track(cases, "cases", console=console)]
     by_name = {case.name: case for case in cases}
-    names = ("chain, none", "chain, none, rk4", "chain, sliding", "revolute, sticking")
+    names = ("chain, none", "chain, none, rk4", "chain, none, midpoint", "chain, sliding", "revolute, sticking")
     chosen = [name for name in names if name in by_name]
     schedules = {name: schedule_differences(by_name[name]) for name in track(chosen, "schedules", console=console)}
     chosen = [name for name in DEFAULTS if name in by_name]

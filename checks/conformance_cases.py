@@ -389,9 +389,9 @@ def all_cases() -> list[Case]:
     """Return the rows of the matrix."""
     from checks.conformance_loops import loop_cases
 
-    cases = [flying(), *explicitly(flying()), *loop_cases()]
+    cases = [flying(), *smoothly(flying()), *loop_cases()]
     for kind in CHAINS:
-        cases += [moving(kind, "none", 1e-6), *explicitly(moving(kind, "none", 1e-6))]
+        cases += [moving(kind, "none", 1e-6), *smoothly(moving(kind, "none", 1e-6))]
         cases.append(on_ground(kind, "sticking", "sticking", mu=2.0, velocity=(0.0, 0.0, 0.0)))
         cases.append(on_ground(kind, "sliding", "sliding", mu=0.1, velocity=(0.6, 0.4, 0.0)))
         cases.append(on_ground(kind, "impact", "", mu=0.3, velocity=(0.3, 0.2, -1.0)))
@@ -424,11 +424,11 @@ def all_cases() -> list[Case]:
     return cases
 
 
-def explicitly(case: Case) -> list[Case]:
+def smoothly(case: Case) -> list[Case]:
     """Return a case without contact with the integrators for such motion."""
     return [
         replace(case, mode=f"{case.mode}, {name}", options={"integrator": name, "without": ["contacts"]})
-        for name in ("explicit", "rk4")
+        for name in ("explicit", "rk4", "midpoint")
     ]
 
 

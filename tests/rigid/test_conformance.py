@@ -47,7 +47,7 @@ def test_every_case_has_its_own_name():
     assert len({**CASES, **COMPLIANT}) == len(all_cases()) + len(compliant_cases())
 
 
-@pytest.mark.parametrize("integrator", ["", ", explicit", ", rk4"])
+@pytest.mark.parametrize("integrator", ["", ", explicit", ", rk4", ", midpoint"])
 @pytest.mark.parametrize("joint", ["free", "revolute", "prismatic", "screw", "ball", "chain"])
 def test_smooth_motion_agrees_with_central_differences(joint, integrator):
     row = measure(CASES[f"{joint}, none{integrator}"], [("cone", "implicit")], single=False)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 
 
-def crowd(device: str, dtype: torch.dtype, smooth: bool = False, tied: bool = False, **contact) -> pb.Sim:
+def crowd(device: str, dtype: torch.dtype, smooth: str = "", tied: bool = False, **contact) -> pb.Sim:
     """Return a Laikago, a box, a capsule and a ball that touch the ground and each other, or pass through.
 
     The capsule may be tied to the box.
@@ -27,7 +27,7 @@ def crowd(device: str, dtype: torch.dtype, smooth: bool = False, tied: bool = Fa
     world.add_ground(friction=0.8, restitution=0.7)
     if tied:
         world.connect("capsule/capsule", "box/box", position_a=(0.05, 0.0, 0.0))
-    options = {"integrator": "rk4", "without": ["contacts", "limits", "friction"]} if smooth else {}
+    options = {"integrator": smooth, "without": ["contacts", "limits", "friction"]} if smooth else {}
     return world.compile(dt=1e-3, dtype=dtype, device=device, **options)
 
 
@@ -84,10 +84,11 @@ def test_float32_on_a_gpu_is_float64_to_its_precision():
         assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
 
 
-def test_runge_kutta_steps_on_a_gpu():
-    expected = gradients("cpu", torch.float64, smooth=True)
+@pytest.mark.parametrize("integrator", ["rk4", "midpoint"])
+def test_steps_without_contact_on_a_gpu(integrator):
+    expected = gradients("cpu", torch.float64, smooth=integrator)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
-        for ours, theirs in zip(gradients("cuda", dtype, smooth=True), expected):
+        for ours, theirs in zip(gradients("cuda", dtype, smooth=integrator), expected):
             assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
 
 

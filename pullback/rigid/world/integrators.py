@@ -10,7 +10,7 @@ from pullback.core.errors import PullbackError
 if TYPE_CHECKING:
     from pullback.rigid.compile.compile import SceneArrays
 
-Integrator = Literal["semi_implicit", "explicit", "rk4"]
+Integrator = Literal["semi_implicit", "explicit", "rk4", "midpoint"]
 Part = Literal["contacts", "limits", "friction"]
 Damping = Literal["explicit", "implicit"]
 
@@ -18,7 +18,7 @@ Damping = Literal["explicit", "implicit"]
 class Smooth(NamedTuple):
     """An integrator for worlds without contact: its kernels file, with `step` and `retrace`, and its number of stages.
 
-    Each stage has rows of scratch for q, qd, qdd and for a factor of the mass matrix.
+    Each stage has rows of scratch for q, qd, qdd (or a momentum) and for a factor of the mass matrix.
     """
 
     kernels: str
@@ -28,6 +28,7 @@ class Smooth(NamedTuple):
 SMOOTH: dict[str, Smooth] = {
     "explicit": Smooth("pullback.rigid.step.runge_kutta_kernels", stages=1),
     "rk4": Smooth("pullback.rigid.step.runge_kutta_kernels", stages=4),
+    "midpoint": Smooth("pullback.rigid.step.midpoint_kernels", stages=2),
 }
 """All integrators but the one with contact, "semi_implicit"."""
 

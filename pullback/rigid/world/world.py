@@ -221,8 +221,9 @@ class World(Bodies):
 
         `max_contacts` is how many contacts a world has room for; by default a bound by its shapes. `damping="implicit"`
         lets joint damping and servos' kd act at the velocity after the step, which is stable however stiff they are.
-        `integrator="rk4"`, of fourth order, and `"explicit"`, Euler's, are for motion without contact, joint limits and
-        dry friction; `without=["contacts", "limits", "friction"]` leaves any of these out.
+        `integrator="rk4"`, of fourth order, `"midpoint"`, symplectic and of second order, and `"explicit"`, Euler's,
+        are for motion without contact, joint limits and dry friction; `without=["contacts", "limits", "friction"]`
+        leaves any of these out.
         """
         from pullback.rigid.sim import Sim
 
