@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,52 +18,52 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
-def recorded(program: Program, repeat: Repeat | None, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """Run a program outside of transforms and record it for a backward pass; return all its outputs."""
-    outputs: list[tuple[Any, ...]] = []
-    _Recorded.apply(program, repeat, outputs, *inputs)  # pyright: ignore[reportAttributeAccessIssue]
-    # autograd marks the tensors themselves, so they need not be put together again
-    return outputs[0]
+def recorder(program: Program) -> Callable[[Repeat | None, Sequence[Tensor | None]], tuple[Any, ...]]:
+    """Return the function that runs a program outside of transforms and records it for a backward pass.
 
-
-class _Recorded(torch.autograd.function._SingleLevelFunction):
-    """The function outside of transforms: `torch.autograd.Function.apply` looks for them, which costs 10 µs.
-
-    Only outputs with a gradient are returned: autograd would need 5 µs to learn that the others have none.
+    It is a class of its own for each program: `torch.autograd.Function.apply` looks for transforms, which costs 10 µs,
+    and what stands in the class need not be passed through autograd. Only outputs with a gradient go through it: it
+    would need 5 µs to learn that the others have none.
     """
+    differentiable, read, count = itemgetter(*program.differentiable), program.read_outputs, len(program.rows)
 
-    @staticmethod
-    def forward(
-        ctx: Any, program: Program, repeat: Repeat | None, outputs: list[Any], *inputs: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Run the forward kernel and keep what the vjp reads."""
-        found = program.run(inputs, repeat)
-        outputs.append(found)
-        ctx.program = program
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*found[: program.read_outputs], *inputs)
-        return tuple([found[k] for k in program.differentiable])
+    class Recorded(torch.autograd.function._SingleLevelFunction):
+        @staticmethod
+        def forward(ctx: Any, repeat: Repeat | None, outputs: list[Any], *inputs: Tensor | None) -> Any:
+            found = program.run(inputs, repeat)
+            outputs.append(found)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*found[:read], *inputs)
+            return differentiable(found)
 
-    @staticmethod
-    def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of the inputs."""
-        program = ctx.program
-        adj: list[Tensor | None] = [None] * len(program.rows)
-        for k, x in zip(program.differentiable, adj_outputs):
-            adj[k] = x
-        return None, None, None, *_cotangents(ctx, ctx.needs_input_grad[3:], adj)
+        @staticmethod
+        def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
+            adj: list[Tensor | None] = [None] * count
+            for k, x in zip(program.differentiable, adj_outputs):
+                adj[k] = x
+            return None, None, *_cotangents(program, ctx.saved_tensors, ctx.needs_input_grad[2:], adj)
 
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        """Raise."""
-        refuse_forward_mode(ctx.program)
+        @staticmethod
+        def jvp(ctx: Any, *_: Any) -> Any:
+            refuse_forward_mode(program)
+
+    apply: Any = Recorded.apply  # pyright: ignore[reportAttributeAccessIssue]
+
+    def record(repeat: Repeat | None, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        outputs: list[tuple[Any, ...]] = []
+        apply(repeat, outputs, *inputs)
+        # autograd marks the tensors themselves, so they need not be put together again
+        return outputs[0]
+
+    return record
 
 
-def _cotangents(ctx: Any, wanted: tuple[bool, ...], adj_outputs: Sequence[Any]) -> Sequence[Tensor | None]:
+def _cotangents(
+    program: Program, saved: Sequence[Any], wanted: tuple[bool, ...], adj_outputs: Sequence[Any]
+) -> Sequence[Tensor | None]:
     """Return the cotangents of all inputs, None where they are not wanted or zero."""
     if all(x is None for x in adj_outputs):
         return (None,) * len(wanted)
-    program, saved = ctx.program, ctx.saved_tensors
     if torch.is_grad_enabled() or in_transform():
         found = _Vjp.apply(program, wanted, *adj_outputs, *saved)
     else:
@@ -92,7 +93,7 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *adj_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
-        return None, *_cotangents(ctx, ctx.needs_input_grad[1:], adj_outputs)
+        return None, *_cotangents(ctx.program, ctx.saved_tensors, ctx.needs_input_grad[1:], adj_outputs)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:

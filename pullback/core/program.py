@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from pullback.core.arrays import LaunchArrays
-from pullback.core.autograd import Transformed, recorded
+from pullback.core.autograd import Transformed, recorder
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.finite import are_finite, in_transform, refuse_not_finite
 from pullback.core.launch import Launcher
@@ -93,8 +94,12 @@ class Program:
         if torch.is_grad_enabled():
             for x in inputs:
                 if x is not None and x.requires_grad:
-                    return recorded(self, repeat, inputs)
+                    return self._record(repeat, inputs)
         return self.run(inputs, repeat)
+
+    @cached_property
+    def _record(self) -> Callable[[Repeat | None, Sequence[Tensor | None]], tuple[Any, ...]]:
+        return recorder(self)
 
     def last_launch(self, inputs: Sequence[Tensor | None]) -> Repeat | None:
         """Return this thread's last launch if it was small and these inputs have the same shapes, type and layout."""
