@@ -45,8 +45,8 @@ SCHEDULES: dict[str, int | pb.Binomial] = {
     "Binomial(3)": pb.Binomial(3),
     "Binomial(8)": pb.Binomial(8),
 }
-SAME = 1e-12
-"""Between checkpoint schedules."""
+SAME = 1e-11
+"""Between checkpoint schedules: a step that is computed again, in another kernel, may round differently."""
 SINGLE = 1e-2
 """Between float32 and float64, where there is no impact."""
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"

@@ -155,3 +155,11 @@ def test_bad_numbers_are_named():
         world.add(load("pendulum1"), name="arm", actuators=pb.DCMotor(V, KT, 0.0))
     with pytest.raises(pb.PullbackError, match="the actuator of 'arm': voltage is -12; it cannot be negative"):
         world.add(load("pendulum1"), name="arm", actuators=pb.DCMotor(-V, KT, R))
+
+
+def test_one_number_may_be_learnt_while_the_others_are_plain():
+    gear = torch.tensor(6.0, dtype=F64, requires_grad=True)
+    sim, _ = rotor(gear=gear, current_limit=AMPS)
+    sim.step(sim.initial_state(), torch.full((1, 1), 1.0, dtype=F64)).qd.sum().backward()
+    assert gear.grad is not None
+    assert float(gear.grad) != 0.0

@@ -59,8 +59,10 @@ def _product(a: Value, b: Value) -> Value:
     """Multiply numbers of shape (), (B,) or (B, n), where n are joints."""
     if max(a.ndim, b.ndim) == 2:
         a, b = (x[:, None] if x.ndim == 1 else x for x in (a, b))
-    product = b * a if isinstance(a, np.ndarray) else a * b
-    return product if isinstance(product, Tensor) else np.asarray(product)
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.asarray(a * b)
+    tensor, other = (a, b) if isinstance(a, Tensor) else (b, a)
+    return tensor * (other if isinstance(other, Tensor) else tensor.new_tensor(other))  # pyright: ignore
 
 
 def _magnitude(x: Value) -> Value:
