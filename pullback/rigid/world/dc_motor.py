@@ -57,6 +57,7 @@ class DCMotor(Actuator):
 
 def _product(a: Value, b: Value) -> Value:
     """Multiply numbers of shape (), (B,) or (B, n), where n are joints."""
+    a, b = (x if isinstance(x, Tensor) else np.asarray(x) for x in (a, b))
     if max(a.ndim, b.ndim) == 2:
         a, b = (x[:, None] if x.ndim == 1 else x for x in (a, b))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
