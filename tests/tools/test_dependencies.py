@@ -29,7 +29,7 @@ EXTRAS = {
     "tests": ("dev",),
     "tools": ("dev",),
     "checks": ("dev",),
-    "bench": ("bench", "dev"),
+    "bench": ("bench", "bench-taichi", "dev"),
 }
 
 
