@@ -47,6 +47,15 @@ def sphere_samples() -> Samples:
     return clustered(np.zeros((1, 3)))
 
 
+def ball_samples(count: int = 192) -> Samples:
+    """Return points spread evenly over the sphere of radius 1."""
+    _check_count(count, 2)
+    k = np.arange(count) + 0.5
+    z, angle = 1.0 - 2.0 * k / count, np.pi * (1.0 + 5.0**0.5) * k
+    across = np.sqrt(1.0 - z * z)
+    return clustered(np.column_stack([across * np.cos(angle), across * np.sin(angle), z]))
+
+
 def capsule_samples(count: int = 17) -> Samples:
     """Return points along the segment, in units of its half length; the capsule's radius is around them."""
     _check_count(count, 2)

@@ -1,7 +1,7 @@
 """Which shapes touch, and where: the contacts of all pairs, and their adjoint (docs/derivations/collision.md).
 
-Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). A new shape
-needs one row in `collide_pair` and one function that selects features. Hulls and fields: `all_shapes_kernels.py`.
+Collision only selects features; gap, point and normal follow from them in closed form (`geometry_kernels`). Hulls and
+fields: `all_shapes_kernels.py`; smooth shapes: `smooth/`. What a shape is: `world/shapes.py`.
 """
 
 from typing import Any

@@ -13,7 +13,7 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.rigid.collide.convex.hulls import Hull, hull_of_file, point_hull
 from pullback.rigid.collide.convex.tables import hull_tables
-from pullback.rigid.compile.scene import BY_HULLS, SHAPE_ROWS
+from pullback.rigid.compile.scene import BY_HULLS, BY_SUPPORT, SHAPE_ROWS
 from pullback.rigid.world.items import CollisionShape
 from pullback.rigid.world.shapes import SHAPE_KINDS, hull_samples
 from pullback.sdf import sphere
@@ -42,7 +42,8 @@ class Geometry:
         kinds = [shape.kind for shape in shapes]
         families = [int(SHAPE_KINDS[kind].family) for kind in kinds]
         touching = {k for pair in pairs for k in pair}
-        self.has_hulls = any(families[k] == BY_HULLS for k in touching)
+        self.has_smooth = any(families[k] == BY_SUPPORT for k in touching)
+        self.has_hulls = self.has_smooth or any(families[k] == BY_HULLS for k in touching)
         self.fields = [k for k, kind in enumerate(kinds) if kind == "field"]
         self.programs = {k: x for k in self.fields if isinstance(x := shapes[k].source, Program)}
         self.pair_family = [max(families[a], families[b]) for a, b in pairs]

@@ -32,7 +32,8 @@ FIELD = wp.constant(5)
 # how the contacts of a pair are found: the larger of its shapes' numbers
 BY_FEATURES = wp.constant(0)  # vertices, edges and faces in closed form
 BY_HULLS = wp.constant(1)  # GJK and EPA on polyhedra
-BY_SAMPLES = wp.constant(2)  # samples of a against the field of b
+BY_SUPPORT = wp.constant(2)  # Newton's method on the support function of a
+BY_SAMPLES = wp.constant(3)  # samples of a against the field of b
 
 SHAPE_ROWS = wp.constant(16)
 RADIUS = wp.constant(3)
@@ -89,7 +90,7 @@ class Scene:
     npair: int
     pair_a: wp.array(dtype=wp.int32)  # the shape of lower rank (world/shapes.py)
     pair_b: wp.array(dtype=wp.int32)
-    pair_family: wp.array(dtype=wp.int32)  # BY_FEATURES, BY_HULLS or BY_SAMPLES
+    pair_family: wp.array(dtype=wp.int32)  # BY_FEATURES, BY_HULLS, BY_SUPPORT or BY_SAMPLES
     pair_dof_start: wp.array(dtype=wp.int32)  # npair + 1: where a pair's dofs start in pair_dof
     pair_dof: wp.array(dtype=wp.int32)  # the dofs that move either body, last first
     pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both

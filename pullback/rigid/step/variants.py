@@ -23,8 +23,8 @@ from pullback.rigid.compile.scene import PLANE, SPHERE
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.actuator_kernels import law, law_or_second
 
-ShapeSet = Literal["round", "plain", "all"]
-"""Spheres and planes; capsules and boxes too; cylinders, meshes and fields too."""
+ShapeSet = Literal["round", "plain", "all", "all_smooth"]
+"""Spheres and planes; capsules and boxes too; cylinders, meshes and fields too; smooth shapes too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,8 @@ def _called(function: Any) -> dict[str, Any]:
 
 def shape_set(arrays: SceneArrays) -> ShapeSet:
     """Return the smallest set that has all shapes of a world."""
+    if arrays.geometry.has_smooth:
+        return "all_smooth"
     if not arrays.geometry.is_plain:
         return "all"
     is_round = np.isin(arrays.shape_kind, (int(SPHERE), int(PLANE))).all()
@@ -81,13 +83,18 @@ def shape_functions(shapes: ShapeSet) -> dict[Any, Any]:
     """Return what takes the place of the collision functions of plain shapes."""
     if shapes == "round":
         return {collide_pair: collide_round_pair}
+    if shapes == "plain":
+        return {}
+    # rare shapes and solvers are imported lazily: Warp takes 0.3 s to read them
+    from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp
+
     if shapes == "all":
-        # rare shapes and solvers are imported lazily: Warp takes 0.3 s to read them
         from pullback.rigid.collide.all_shapes_kernels import any_contact_vjp, collide_any
-        from pullback.rigid.collide.collide_kernels import collide_one, contact_vjp
 
         return {collide_one: collide_any, contact_vjp: any_contact_vjp}
-    return {}
+    from pullback.rigid.collide.smooth.pair_kernels import any_smooth_contact_vjp, collide_any_smooth
+
+    return {collide_one: collide_any_smooth, contact_vjp: any_smooth_contact_vjp}
 
 
 def actuator_functions(laws: tuple[str, ...]) -> dict[Any, Any]:

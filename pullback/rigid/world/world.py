@@ -171,7 +171,7 @@ class World(Bodies):
     ) -> None:
         """Change a collision shape, or all below a name: `dog/toeFL/0`, `dog/toeFL`, `dog`.
 
-        `size` [m]: sphere (radius,), capsule (radius, length), box (3 edge lengths); `position` [m] (3,) and
+        `size` [m]: the numbers that `add_sphere`, `add_box`, ... take, in their order; `position` [m] (3,) and
         `orientation` (xyzw) on the link, or in the world for a static shape. A leading dimension is one for each world.
         """
         shapes = [s for i in self.items for s in i.shapes if s.name == name or s.name.startswith(f"{name}/")]

@@ -118,6 +118,13 @@ def plane_hull() -> Hull:
     return Hull(np.zeros((0, 3)), none, none, np.array([(0.0, 0.0, 1.0)]), (np.zeros(0, int),))
 
 
+def ball_hull() -> Hull:
+    """Return a polyhedron of 42 vertices in the sphere of radius 1, from which smooth shapes start."""
+    import trimesh
+
+    return convex_hull(trimesh.creation.icosphere(subdivisions=1).vertices)
+
+
 def cylinder_hull(sides: int = PRISM_SIDES) -> Hull:
     """Return the prism in the cylinder of radius 1 from z = -1 to 1, by which the cylinder's features are found."""
     angle = 2 * np.pi * np.arange(sides) / sides

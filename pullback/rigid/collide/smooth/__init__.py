@@ -1,0 +1,1 @@
+"""Smooth convex shapes, known by their support functions (docs/derivations/smooth.md)."""
