@@ -355,7 +355,7 @@ def free_body(shape: str, mode: str, holds: str, qd: Tensor, *, on: str = "plane
         return world
 
     name = f"{mode}: {shape} on {on}" if shape != "sphere" or on != "plane" else mode
-    several = shape != "sphere" and not lies and on not in ("sphere", "capsule")
+    several = shape not in ("sphere", "ellipsoid") and not lies and on not in ("sphere", "capsule")
     return Case("free", name, values, make, steps, 1e-3, 1e-4, holds, 0.2 if several else 1e-6)
 
 
@@ -368,6 +368,10 @@ def more_shapes(sideways: Tensor, turning: Tensor) -> list[Case]:
         free_body("cylinder", "rolling", "sticking", rolling, mu=0.8),
         free_body("cylinder", "sliding", "touching", turning, on="box", mu=0.1, steps=30),
         free_body("sphere", "sliding", "touching", sideways, on="cylinder", mu=0.1, steps=30),
+        free_body("ellipsoid", "sliding", "sliding", turning, mu=0.1),
+        free_body("ellipsoid", "rolling", "sticking", tensor(2.0, -3.0, 0.0, -0.3, -0.2, 0.0), mu=0.8),
+        free_body("ellipsoid", "sliding", "touching", turning, on="box", mu=0.1, steps=30),
+        free_body("ellipsoid", "sliding", "touching", turning, on="hills", mu=0.1, steps=30),
         free_body("mesh", "sliding", "sliding", turning, mu=0.1),
         free_body("mesh", "sliding", "touching", turning, on="box", mu=0.1, steps=30),
         free_body("mesh", "sliding", "touching", turning, on="cylinder", mu=0.1, steps=30),

@@ -14,6 +14,7 @@ Tensor = torch.Tensor
 PRIMITIVES = ("sphere", "capsule", "box")
 SIZES = {
     "sphere": (0.1,),
+    "ellipsoid": (0.1, 0.07, 0.08),
     "capsule": (0.06, 0.2),
     "box": (0.3, 0.2, 0.16),
     "cylinder": (0.1, 0.16),
@@ -22,7 +23,15 @@ SIZES = {
     "dish": (0.3,),
     "hills": (1.0,),
 }
-HEIGHT = {"sphere": 0.1, "capsule": 0.06, "box": 0.08, "cylinder": 0.08, "mesh": 0.06, "block": 0.06}
+HEIGHT = {
+    "sphere": 0.1,
+    "ellipsoid": 0.08,
+    "capsule": 0.06,
+    "box": 0.08,
+    "cylinder": 0.08,
+    "mesh": 0.06,
+    "block": 0.06,
+}
 LYING = np.array([0.0, np.sqrt(0.5), 0.0, np.sqrt(0.5)])
 """A capsule, or a cylinder that rolls, lies along x, and others stay as they are."""
 CORNERS = np.array(
@@ -31,7 +40,13 @@ CORNERS = np.array(
 """Of a mesh, three of them on the ground."""
 HILL = 0.05
 """The height [m] of hills."""
-ARGUMENTS = {"sphere": ("radius",), "capsule": ("radius", "length"), "cylinder": ("radius", "length"), "box": ("size",)}
+ARGUMENTS = {
+    "sphere": ("radius",),
+    "ellipsoid": ("radii",),
+    "capsule": ("radius", "length"),
+    "cylinder": ("radius", "length"),
+    "box": ("size",),
+}
 
 
 def add_shape(world: pb.World, name: str, shape: str, size: Tensor | None = None, **options: Any) -> None:
@@ -39,7 +54,7 @@ def add_shape(world: pb.World, name: str, shape: str, size: Tensor | None = None
     if shape == "mesh":
         world.add_mesh(name, CORNERS, **options)
     elif shape in ARGUMENTS:
-        given = (SIZES[shape],) if shape == "box" else SIZES[shape]
+        given = (SIZES[shape],) if len(ARGUMENTS[shape]) == 1 and len(SIZES[shape]) > 1 else SIZES[shape]
         getattr(world, f"add_{shape}")(name, **dict(zip(ARGUMENTS[shape], given)), **options)
     else:
         inertia = {"inertia": np.eye(3)} if "mass" in options else {}

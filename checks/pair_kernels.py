@@ -6,8 +6,8 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module
-from pullback.rigid.collide.all_shapes_kernels import any_contact_vjp
 from pullback.rigid.collide.collide_kernels import collide
+from pullback.rigid.collide.smooth.pair_kernels import any_smooth_contact_vjp
 from pullback.rigid.compile.scene import GAP, NORMAL, POINT, Scene
 from pullback.rigid.step.variants import shape_functions, variant
 from pullback.spatial.arrays import load3
@@ -17,7 +17,7 @@ from pullback.spatial.arrays import load3
 def kernels() -> tuple[Any, Any]:
     """Return the kernels that find contacts and pull cotangents back."""
     array = wp.array2d(dtype=wp.float64)
-    collide_all = variant(collide, "all", shape_functions("all"))
+    collide_all = variant(collide, "all", shape_functions("all_smooth"))
 
     @wp.kernel(module=kernel_module("pairs", wp.float64))
     def find(
@@ -33,7 +33,7 @@ def kernels() -> tuple[Any, Any]:
         tape: array,
     ):  # fmt: skip
         w = wp.tid()
-        any_contact_vjp(
+        any_smooth_contact_vjp(
             scene, poses, shapes, w, contacts, 0, adj[GAP, w], load3(adj, POINT, w),
             load3(adj, NORMAL, w), wrench, adj_shapes, tape,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from checks.pair_scene import CORNERS, HALF, HILL, LENGTH, RADIUS, hills
+from checks.pair_scene import CORNERS, HALF, HILL, LENGTH, RADII, RADIUS, hills
 from tests.reference.convex import separation, signed_distance
 
 Poses = list[np.ndarray]
@@ -21,7 +21,7 @@ def oracle_name(a: str, b: str) -> str:
     """Return who is asked about a pair."""
     if b == "heights":
         return "dense points"
-    if "cylinder" in (a, b):
+    if "cylinder" in (a, b) or "ellipsoid" in (a, b):
         return "definition"
     return "MuJoCo" if a in PRIMITIVES and b in PRIMITIVES else "coal"
 
@@ -68,6 +68,8 @@ def _coal_shape(coal: Any, name: str) -> Any:
         return coal.Halfspace(np.array([0.0, 0.0, 1.0]), 0.0)
     if name == "sphere":
         return coal.Sphere(RADIUS)
+    if name == "ellipsoid":
+        return coal.Ellipsoid(*RADII)
     return {"capsule": coal.Capsule, "cylinder": coal.Cylinder}[name](RADIUS, LENGTH)
 
 
@@ -123,6 +125,7 @@ def _supported(name: str) -> tuple[str, Any, float]:
         "capsule": ("core", (0, 0, LENGTH / 2), RADIUS),
         "box": ("core", HALF, 0.0),
         "field": ("core", HALF, 0.0),
+        "ellipsoid": ("ellipsoid", RADII, 0.0),
         "cylinder": ("cylinder", (RADIUS, RADIUS, LENGTH / 2), 0.0),
         "mesh": ("vertices", CORNERS, 0.0),
         "plane": ("core", (0, 0, 0), 0.0),
@@ -153,6 +156,7 @@ def _surface(name: str) -> tuple[np.ndarray, float]:
     solids = {
         "box": lambda: trimesh.creation.box(2 * HALF),
         "field": lambda: trimesh.creation.box(2 * HALF),
+        "ellipsoid": lambda: trimesh.creation.icosphere(5).apply_transform(np.diag([*RADII, 1.0])),
         "cylinder": lambda: trimesh.creation.cylinder(RADIUS, LENGTH, sections=400),
         "mesh": lambda: trimesh.convex.convex_hull(CORNERS),
     }

@@ -24,10 +24,13 @@ CORNERS *= np.array([0.15, 0.1, 0.12]) / np.linalg.norm(CORNERS, axis=1, keepdim
 HALF = np.array([0.1, 0.15, 0.08])
 """Half extents [m] of boxes, and of the field, which is a box by its distance."""
 RADIUS, LENGTH = 0.08, 0.24
+RADII = np.array([0.1, 0.06, 0.15])
+"""Semi-axes [m] of ellipsoids."""
 HILL = 0.05
 """The height [m] of hills."""
-SHAPES = ("sphere", "capsule", "box", "cylinder", "mesh", "field", "heights", "plane")
+SHAPES = ("ellipsoid", "sphere", "capsule", "box", "cylinder", "mesh", "field", "heights", "plane")
 SIZE_MOVES = {
+    "ellipsoid": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)],
     "sphere": [(0, 0, 0, 1)],
     "capsule": [(0, 0, 1, 0), (0, 0, 0, 1)],
     "box": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)],
@@ -47,6 +50,8 @@ def add(world: pb.World, name: str, shape: str) -> None:
     free: dict[str, Any] = {"mass": 1.0}
     if shape == "sphere":
         world.add_sphere(name, radius=RADIUS, **free)
+    elif shape == "ellipsoid":
+        world.add_ellipsoid(name, radii=RADII.tolist(), **free)
     elif shape == "capsule":
         world.add_capsule(name, radius=RADIUS, length=LENGTH, **free)
     elif shape == "cylinder":
@@ -70,6 +75,7 @@ class Pair:
     def __init__(self, a: str, b: str) -> None:
         world = pb.World()
         self.names = a, b
+        self.is_refined = a == "ellipsoid" and b in ("field", "heights")
         for name, shape in zip("ab", (a, b)):
             add(world, name, shape)
         self.sim = world.compile(dt=1e-3, dtype=torch.float64)

@@ -129,7 +129,8 @@ def differentiate(pair: Pair, poses: Poses, rng: np.random.Generator) -> tuple[i
     counts, contacts = pair.find(poses, MARGIN)
     compared, worst, changed = 0, 0.0, 0
     for k in range(min(int(counts.max()), 2)):
-        has = counts > k
+        # where a smooth shape is in a crease of a field nothing is differentiable
+        has = (counts > k) & ~(pair.is_refined & (contacts[:, k, 1] >= 0.0))
         at, chosen = [x[has] for x in poses], contacts[has, k]
         adj = rng.normal(size=chosen.shape)
         adj[:, :3] = 0.0
@@ -167,7 +168,11 @@ def algorithm(a: str, b: str) -> str:
     """Return how the contacts of a pair are found."""
     if "field" in (a, b) or b == "heights":
         both = a in ("box", "field") and b == "field"
+        if a == "ellipsoid":
+            return f"Newton on the {b}'s field, from samples"
         return "samples of each, distance from the other" if both else f"samples of the {a}, distance from the {b}"
+    if a == "ellipsoid":
+        return "support point" if b == "plane" else "Newton on support functions"
     if a in PRIMITIVES and b in PRIMITIVES:
         if b == "plane":
             return "vertices"
@@ -224,6 +229,9 @@ def page(rows: list[Row]) -> str:
         "- Where two edges are nearest and a face is nearly so, its contacts come along, and may be deeper than theirs",
         "  by a hundredth of the size, 2 mm here. Boxes prefer a face to edges that gain little.",
         "- Two boxes apart: a vertex or an edge beside the other's face has a contact only once it is over it.",
+        "- An ellipsoid's contact with a field is where the field is least on it. Overlapping, that may be a crease",
+        "  inside a sharp field: its depth is then that below the nearest face, as above, and such contacts are left",
+        "  out of the gradients.",
         "- Over hills distances are φ / |∇φ|, right to first order.",
         "- Where two faces are equally deep, oracles may choose the other one: gaps agree and normals do not.",
         "",

@@ -26,6 +26,7 @@ UNREAD = {
 # shapes, and what the numbers of a geom's size are multiplied by: most are half lengths
 SIZES: dict[str, tuple[ShapeType, tuple[float, ...]]] = {
     "SPHERE": ("sphere", (1.0,)),
+    "ELLIPSOID": ("ellipsoid", (1.0, 1.0, 1.0)),
     "CAPSULE": ("capsule", (1.0, 2.0)),
     "CYLINDER": ("cylinder", (1.0, 2.0)),
     "BOX": ("box", (2.0, 2.0, 2.0)),

@@ -11,7 +11,7 @@ import numpy as np
 
 JointType = Literal["fixed", "revolute", "continuous", "prismatic", "screw", "planar", "ball", "floating"]
 LoopKind = Literal["connect", "hinge", "weld"]
-ShapeType = Literal["sphere", "capsule", "cylinder", "box", "plane", "mesh"]
+ShapeType = Literal["sphere", "ellipsoid", "capsule", "cylinder", "box", "plane", "mesh"]
 
 Vector = tuple[float, ...]
 
@@ -32,8 +32,9 @@ class Pose:
 class Shape:
     """A collision shape placed on a link.
 
-    `size` [m]: sphere (radius,), capsule and cylinder (radius, length along z, without the capsule's caps), box the
-    three full edge lengths, plane () with its normal along z, mesh the three scale factors. `mesh` is set for meshes.
+    `size` [m]: sphere (radius,), ellipsoid the three semi-axes, capsule and cylinder (radius, length along z, without
+    the capsule's caps), box the three full edge lengths, plane () with its normal along z, mesh the three scale
+    factors. `mesh` is set for meshes.
     """
 
     type: ShapeType

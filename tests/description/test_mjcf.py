@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pullback.core.errors import DescriptionError
+from pullback.description import mjcf
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Joint, Limits, Pose, Tree
 
@@ -257,11 +258,17 @@ def test_shapes(read):
     )
     tree = read(f'<body name="base">{geoms}</body>')
     shapes = tree.links[0].shapes
-    assert [shape.type for shape in shapes] == ["sphere", "capsule", "cylinder", "box"]
-    assert [shape.size for shape in shapes] == [(0.1,), (0.1, 0.4), (0.1, 0.4), (0.2, 0.4, 0.6)]
+    assert [shape.type for shape in shapes] == ["sphere", "capsule", "cylinder", "box", "ellipsoid"]
+    assert [shape.size for shape in shapes] == [(0.1,), (0.1, 0.4), (0.1, 0.4), (0.2, 0.4, 0.6), (0.1, 0.2, 0.3)]
     assert shapes[0].friction == 0.7
     np.testing.assert_array_equal(shapes[3].origin.translation, [1, 2, 3])
     np.testing.assert_allclose(shapes[3].origin.rotation, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], rtol=0, atol=EXACT)
+    assert not tree.problems
+
+
+def test_unknown_shapes_are_left_out(read, monkeypatch):
+    monkeypatch.delitem(mjcf.SIZES, "ELLIPSOID")
+    tree = read('<body name="base"><geom type="ellipsoid" size="0.1 0.2 0.3"/></body>')
     assert tree.problems == ["arm.xml: link 'base': a geom of type ellipsoid is left out; no such shape here"]
 
 

@@ -15,6 +15,8 @@ def furthest(shape, R, p, n):
     local = n @ R
     if kind == "cylinder":
         reach = what[0] * np.linalg.norm(local[:, :2], axis=1) + what[2] * np.abs(local[:, 2])
+    elif kind == "ellipsoid":
+        reach = np.linalg.norm(local * what, axis=1)
     elif kind == "vertices":
         reach = (local @ np.asarray(what).T).max(1)
     else:

@@ -107,6 +107,7 @@ def test_meshes_have_the_sizes_of_shapes() -> None:
     world = pb.World()
     world.add_capsule("log", radius=0.1, length=0.4, mass=1.0)
     world.add_cylinder("can", radius=0.1, length=0.4, mass=1.0)
+    world.add_ellipsoid("egg", radii=(0.1, 0.2, 0.3), mass=1.0)
     world.add_box("wall", size=(0.2, 0.4, 0.6), static=True, position=(1.0, 0.0, 0.0))
     world.set_shape("wall", size=torch.tensor([[0.2, 0.4, 0.6], [0.4, 0.8, 1.2]]))
     world.add(pb.load("pendulum2"))
@@ -114,6 +115,7 @@ def test_meshes_have_the_sizes_of_shapes() -> None:
     spans = {name: np.ptp(mesh.vertices, axis=0) for (name, _), mesh in found.items()}
     np.testing.assert_allclose(spans["log"], (0.2, 0.2, 0.6), atol=2e-3)
     np.testing.assert_allclose(spans["can"], (0.2, 0.2, 0.4), atol=2e-3)
+    np.testing.assert_allclose(spans["egg"], (0.2, 0.4, 0.6), atol=2e-3)
     np.testing.assert_allclose(spans["wall"], (0.4, 0.8, 1.2), atol=1e-6)
     longest = max(np.ptp(mesh.vertices, axis=0).max() for (name, _), mesh in found.items() if name == "pendulum2")
     assert longest > 0.5, "sticks join the pendulum's balls"

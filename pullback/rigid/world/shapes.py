@@ -19,6 +19,7 @@ from pullback.description.tree import Link, Shape, Tree
 from pullback.rigid.collide.convex.hulls import (
     VERTEX_BUDGET,
     Hull,
+    ball_hull,
     box_hull,
     convex_hull,
     cylinder_hull,
@@ -27,11 +28,13 @@ from pullback.rigid.collide.convex.hulls import (
     point_hull,
     segment_hull,
 )
+from pullback.rigid.collide.smooth.support_kernels import ELLIPSOID
 from pullback.rigid.compile.scene import (
     BOX,
     BY_FEATURES,
     BY_HULLS,
     BY_SAMPLES,
+    BY_SUPPORT,
     CAPSULE,
     FIELD,
     HULL,
@@ -42,7 +45,7 @@ from pullback.rigid.world.items import Placed, collision_shape, constant, place,
 from pullback.rigid.world.values import Given
 from pullback.robot.model import RobotModel
 from pullback.sdf.program import Program, compile_shape
-from pullback.sdf.samples import Samples, box_samples, capsule_samples, mesh_samples, sphere_samples
+from pullback.sdf.samples import Samples, ball_samples, box_samples, capsule_samples, mesh_samples, sphere_samples
 
 EVERYTHING = -1
 """The mask of a shape that all groups may touch."""
@@ -55,8 +58,8 @@ Moments = Callable[..., tuple[float, float, float]]
 class ShapeKind:
     """A kind of shape.
 
-    number: its kind in kernels. family: how contacts are found, BY_FEATURES, BY_HULLS or BY_SAMPLES. sizes: the names
-    of the numbers [m] that make up its size. extents: for each of them what it adds to half extents and radius.
+    number: its kind in kernels. family: how contacts are found, BY_FEATURES, BY_HULLS, BY_SUPPORT or BY_SAMPLES. sizes:
+    the names of the numbers [m] that make up its size. extents: what each of them adds to half extents and radius.
     contacts: how many a moving one has at once, as a rule. most: contacts with one other shape, at most. moments:
     of inertia. hull: the polyhedron that half extents multiply. samples: points for collision with fields; of the hull
     by default. triangles: its surface as a trimesh, to be drawn.
@@ -109,6 +112,18 @@ def hull_samples(hull: Hull) -> Samples:
 
 
 SHAPE_KINDS: dict[str, ShapeKind] = {
+    "ellipsoid": ShapeKind(
+        ELLIPSOID,
+        BY_SUPPORT,
+        ("a", "b", "c"),
+        ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)),
+        contacts=2,
+        most=1,
+        moments=lambda a, b, c: ((b * b + c * c) / 5, (a * a + c * c) / 5, (a * a + b * b) / 5),
+        hull=ball_hull,
+        samples=ball_samples,
+        triangles=lambda size: _create().icosphere(subdivisions=3).apply_transform(np.diag([*size, 1.0])),
+    ),
     "sphere": ShapeKind(
         SPHERE,
         BY_FEATURES,
@@ -162,13 +177,14 @@ SHAPE_KINDS: dict[str, ShapeKind] = {
 RANK = {kind: rank for rank, kind in enumerate(SHAPE_KINDS)}
 
 PAIR_CONTACTS = {
+    ("ellipsoid", "field"): 8,
     ("capsule", "capsule"): 2,
     ("capsule", "box"): 3,
     ("capsule", "plane"): 2,
     ("box", "box"): 16,
     ("box", "plane"): 8,
 }
-"""Contacts that two shapes have at most, where it is not OTHER_CONTACTS.
+"""Contacts that two shapes have at most, where it is neither `most` of one of them nor OTHER_CONTACTS.
 
 Two faces meet in up to 8 corners and 8 crossings of edges; a box thinner than the margin touches a plane with all its
 vertices.
@@ -179,8 +195,9 @@ OTHER_CONTACTS = 8
 
 def most_contacts(a: str, b: str) -> int:
     """Return how many contacts two shapes have at most, a the one of lower rank."""
-    limits = [limit for kind in (a, b) if (limit := SHAPE_KINDS[kind].most) is not None]
-    return min([*limits, PAIR_CONTACTS.get((a, b), OTHER_CONTACTS)])
+    if (a, b) in PAIR_CONTACTS:
+        return PAIR_CONTACTS[a, b]
+    return min(SHAPE_KINDS[kind].most or OTHER_CONTACTS for kind in (a, b))
 
 
 class Bodies:
@@ -231,6 +248,11 @@ class Bodies:
         """
         r = float(constant(f"radius of {name!r}", radius, above=0.0))
         return self._add_body(name, Shape("sphere", (r,)), mass, **options)
+
+    def add_ellipsoid(self, name: str, *, radii: Sequence[float], mass: float | None = None, **options: Any) -> str:
+        """Add an ellipsoid of semi-axes `radii` [m]: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
+        a, b, c = map(float, constant(f"radii of {name!r}", radii, (3,), above=0.0))
+        return self._add_body(name, Shape("ellipsoid", (a, b, c)), mass, **options)
 
     def add_capsule(self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any) -> str:
         """Add a capsule along z, `length` [m] without its caps: free with a `mass` [kg], or `static=True`.
