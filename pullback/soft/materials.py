@@ -128,7 +128,8 @@ class Sand(_Stiff):
         """Return the three numbers of the kernels."""
         mu, lam = self.lame(like)
         sine = torch.sin(_tensor(self.friction_angle, like))
-        alpha = sqrt(2.0 / 3.0) * 2.0 * sine / (3.0 - sine)
+        # the cone through Mohr–Coulomb's corners of compression; in the plane the two agree
+        alpha = sine / sqrt(2.0) if dim == 2 else sqrt(2.0 / 3.0) * 2.0 * sine / (3.0 - sine)
         return [mu, lam, alpha * (dim * lam + 2.0 * mu) / (2.0 * mu)]
 
 
