@@ -12,6 +12,9 @@ import warp as wp
 from pullback.core.modules import made_once
 from pullback.soft.variant_kernels import EDGE, SLIP, STICK, Variant
 
+ON_WALL = wp.constant(1e-3)
+"""Distance from a wall, in cells, at which a node lies on it."""
+
 
 def blocks_before(variant: Variant) -> list[int]:
     """Return for each node of an arena, as bits, the neighbours that have a copy of it and come before its own block.
@@ -40,11 +43,12 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
     offset_at, friction_at, kind_at = dim, dim + 1, dim + 2
 
     @wp.func(module=module)
-    def wall_distance(wall: types.wall, X: vec):
+    def is_behind(job: Job, wall: types.wall, X: vec):
         distance = -wall[offset_at]
         for a in range(dim):
             distance += wall[a] * X[a]
-        return distance
+        # nodes that lie on a wall belong to it, however they were rounded
+        return distance <= real(ON_WALL) * job.cell
 
     @wp.func(module=module)
     def normal_of(wall: types.wall):
@@ -100,7 +104,7 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
     def through_walls(job: Job, X: vec, v: vec, count: int):
         for k in range(count):
             wall = job.walls[k]
-            if wall_distance(wall, X) <= real(0.0):
+            if is_behind(job, wall, X):
                 v = held(wall, v)
         return v
 
@@ -110,7 +114,7 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         for k in range(count):
             last = count - 1 - k
             wall = job.walls[last]
-            if wall_distance(wall, X) <= real(0.0):
+            if is_behind(job, wall, X):
                 g = held_vjp(wall, through_walls(job, X, v, last), g)
         return g
 

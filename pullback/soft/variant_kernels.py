@@ -129,7 +129,7 @@ def _types(real: Any, dim: int) -> SimpleNamespace:
         pull: wp.array(dtype=real)
 
     class Grid:
-        """Where particles are in the blocks, and the arenas of the blocks; sections 6 of the derivation."""
+        """Where particles are in the blocks, and the arenas of the blocks; section 6 of the derivation."""
 
         base: wp.array(dtype=ints)
         key: wp.array(dtype=wp.int32)
