@@ -13,6 +13,7 @@ and the peak of memory [kB].
 
 # pyright: reportMissingImports=false, reportAssignmentType=false, reportOperatorIssue=false
 # ruff: noqa: D103
+# pyright: reportMissingImports=false, reportInvalidTypeForm=false
 
 import resource
 import sys

@@ -150,24 +150,23 @@ def draw(crawler: Crawler, waves: Tensor, motion: SoftRollout, comparison: Compa
     """Draw the crawler on its way, its muscles' commands, and the curves; return the file."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14.0, 8.0), layout="constrained")
-    top, *below = figure.subplot_mosaic(
-        [["way"] * 3, ["pull", "iterations", "seconds"]], height_ratios=(1.2, 1)
-    ).values()
+    figure = Figure(figsize=(12.0, 8.5), layout="constrained")
+    panels = figure.subplot_mosaic([["way", "pull"], ["way", "iterations"], ["way", "seconds"]])
+    top, *below = panels.values()
     sim, x = crawler.sim, motion.x[:, 0].cpu()
     group = np.repeat(np.arange(len(sim.bodies)), [len(body) for body in sim.bodies])
     for row, k in enumerate(np.linspace(0, len(x) - 1, SHOTS).round().astype(int)):
         ground = -0.3 * row
         top.axhline(ground, color="black", linewidth=1)
         top.scatter(x[k, :, 0], ground + x[k, :, 1], c=group, cmap="tab10", vmax=9, s=3, linewidths=0)
-        top.annotate(f"{motion.times[k]:.2f} s", (0.02, ground + 0.1))
+        top.text(0.98, ground + 0.24, f"{motion.times[k]:.2f} s", transform=top.get_yaxis_transform(), ha="right")
     top.set(title="on its way", xlabel="x [m]", yticks=[], aspect="equal")
     time = DT * np.arange(STEPS)
     pulls = crawler.actuation(waves.reshape(1, -1))[:, 0].cpu()
     for k in range(len(LEGS)):
         below[0].plot(time, 1e-3 * pulls[:, k], color=f"C{k + 1}", label=f"leg {k}")
     below[0].set(title="active stress", xlabel="time [s]", ylabel="[kPa]", xlim=(0.0, 1.0))
-    below[0].legend(fontsize=8)
+    below[0].legend(fontsize=8, loc="upper right")
     below[0].grid(alpha=0.3)
     draw_curves(below[1:], comparison, FAR - GOAL)
     return write_figure(figure, path)
