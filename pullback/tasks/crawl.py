@@ -53,6 +53,8 @@ class Options:
     """Iterations of the gradient method: rollouts with their backward pass."""
     cma_iterations: int = 20
     """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out."""
+    starts: int = 4
+    """Movements that the gradient method starts from, simulated side by side."""
     learning_rate: float = 0.1
     """Step of Adam."""
     seed: int = 0
@@ -76,11 +78,11 @@ class Gait:
 
 def run(options: Options) -> Gait:
     """Learn by gradients and by CMA-ES, print both, and save the motion and a picture."""
-    check_at_least(options, iterations=1, cma_iterations=0)
+    check_at_least(options, iterations=1, cma_iterations=0, starts=1)
     console = Console()
     with console.status("compiling the kernels, once on a machine"):
         crawler = Crawler(find_device(options.device))
-        start = crawler.first(options.seed)
+        start = crawler.first(options.seed, options.starts)
         crawler.loss(start.clone().requires_grad_()).sum().backward()
     gradient = {"method": "adam", "iterations": options.iterations, "learning_rate": options.learning_rate}
     search = {"iterations": options.cma_iterations, "seed": options.seed, "spread": NOISE}
@@ -110,10 +112,10 @@ class Crawler:
         self.sines = torch.sin(2.0 * pi * BEAT * time[:, None] + phases).to(device, self.sim.dtype)
         self.begin = self.sim.state().x[self.sim.of("body"), 0].mean()
 
-    def first(self, seed: int) -> Tensor:
-        """Return random waves to begin with (1, 20)."""
+    def first(self, seed: int, count: int = 1) -> Tensor:
+        """Return random waves to begin with (count, 20)."""
         generator = torch.Generator().manual_seed(seed)
-        return (NOISE * torch.randn(1, len(LEGS) * (WAVES + 1), generator=generator)).to(self.sines)
+        return (NOISE * torch.randn(count, len(LEGS) * (WAVES + 1), generator=generator)).to(self.sines)
 
     def actuation(self, waves: Tensor) -> Tensor:
         """Return the active stresses (N, B, 4) [Pa] of waves (B, 20): amplitudes by leg and phase, then means."""
