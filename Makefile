@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal conformance fuzz pairs solvers robots doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance fuzz pairs solvers robots doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-control: $(VENV)/.installed-bench ## measure motion control and identifica
 
 bench-thermal: $(VENV)/.installed-bench ## measure a part being printed, its gradient and its memory
 	$(BIN)/python -m bench.thermal
+
+bench-soft: $(VENV)/.installed-bench ## measure soft bodies, their gradient and its memory
+	$(BIN)/python -m bench.soft
 
 conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
 	$(BIN)/python -m checks.conformance

@@ -13,6 +13,7 @@ and the peak of memory [kB].
 
 # pyright: reportMissingImports=false, reportAssignmentType=false, reportOperatorIssue=false
 # ruff: noqa: D103
+# pyright: reportMissingImports=false, reportInvalidTypeForm=false
 
 import resource
 import sys
@@ -173,13 +174,13 @@ def main() -> None:
     work = []
     # the first round compiles
     for _ in range(int(scene["repeats"]) + 1):
-        begin = time.process_time()
+        before = time.process_time()
         for name, call in (("forward", forward), ("backward", backward)):
             start = time.perf_counter()
             call()
             ti.sync()
             times[name].append(time.perf_counter() - start)
-        work.append(time.process_time() - begin)
+        work.append(time.process_time() - before)
     gradients = {name: each.grad.to_numpy()[:, 0] for name, each in (("x", x), ("v", v))}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base_memory
     np.savez(

@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 def longest_steps(material: Material, numbers: Tensor, dim: int, cell: float) -> Tensor:
-    """Return the longest stable step (B, n) [s] of each particle, eq. (37); numbers (B, n, 6)."""
+    """Return the longest stable steps (B, n) [s] of numbers (B, n, 6): docs/derivations/mpm.md, eq. (38)."""
     with torch.no_grad():
         density = numbers[..., 0] / numbers[..., 1]
         squared = 4.0 / cell**2 * material.stiffness(dim, numbers) / density

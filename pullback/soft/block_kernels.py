@@ -21,7 +21,7 @@ def block_kernels(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("blocks")
     real, dim = variant.real, variant.dim
     Job, Points, Grid = types.Job, types.Points, types.Grid
-    edge, shift = EDGE[dim], EDGE[dim].bit_length() - 1
+    shift = EDGE[dim].bit_length() - 1
     kinds = 3**dim
 
     @wp.kernel(module=module)
@@ -35,7 +35,7 @@ def block_kernels(variant: Variant) -> SimpleNamespace:
         for a in range(dim):
             s = (x[a] - job.origin[a]) * job.inverse - real(0.5)
             # written so that what is not a number is outside
-            if s >= real(0.0) and s < real(edge * job.blocks[a] - 2):
+            if s >= real(0.0) and s < real(job.nodes[a] - 2):
                 base[a] = int(wp.floor(s))
             else:
                 inside = False

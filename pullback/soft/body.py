@@ -66,7 +66,9 @@ class Body:
             ) from None
 
 
-def block(low: Sequence[float], high: Sequence[float], *, spacing: float, **options: Any) -> Body:
+def block(
+    low: Sequence[float] | np.ndarray, high: Sequence[float] | np.ndarray, *, spacing: float, **options: Any
+) -> Body:
     """Return a box of particles on a lattice from corner to corner [m]; half a cell is a good spacing.
 
     The lattice is stretched so that it fills the box exactly. options: name, material and others of `Body`.
@@ -81,7 +83,7 @@ def block(low: Sequence[float], high: Sequence[float], *, spacing: float, **opti
     return Body(**{"name": "block", "points": points, "volume": float(np.prod(steps)), **options})
 
 
-def ball(center: Sequence[float], radius: float, *, spacing: float, **options: Any) -> Body:
+def ball(center: Sequence[float] | np.ndarray, radius: float, *, spacing: float, **options: Any) -> Body:
     """Return a ball, or in the plane a disc, of particles; its volume is the exact one."""
     _check_spacing(spacing)
     middle = np.asarray(center, dtype=np.float64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, isfinite, sqrt
 
 from pullback.core.errors import PullbackError, unknown_name
-from pullback.soft.variant_kernels import EDGE, SEPARATE, SLIP, STICK
+from pullback.soft.variant_kernels import SEPARATE, SLIP, STICK
 
 KINDS = {"stick": STICK, "slip": SLIP, "separate": SEPARATE}
 
@@ -87,10 +87,9 @@ class Domain:
         return tuple(float(low) - MARGIN * self.cell for low in self.low)
 
     @property
-    def blocks(self) -> tuple[int, ...]:
-        """Return the number of blocks along each axis."""
-        nodes = [ceil((high - low) / self.cell - 1e-9) + 2 * MARGIN + 1 for low, high in zip(self.low, self.high)]
-        return tuple(-(-count // EDGE[self.dim]) for count in nodes)
+    def nodes(self) -> tuple[int, ...]:
+        """Return the number of nodes along each axis."""
+        return tuple(ceil((high - low) / self.cell - 1e-9) + 2 * MARGIN + 1 for low, high in zip(self.low, self.high))
 
     def names(self) -> list[str]:
         """Return the names of the sides."""

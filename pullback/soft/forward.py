@@ -25,7 +25,7 @@ PARTS = ("x", "v", "C", "F", "history")
 class Setup:
     """What no rollout changes, on the device; particles of all worlds one after the other.
 
-    origin (d,) and blocks along each axis of the table; walls (w, d + 3): normal, offset, friction, kind; kind and
+    origin (d,) of the grid and its nodes along each axis; walls (w, d + 3): normal, offset, friction, kind; kind and
     actuator (B n,), fibre (B n, d); actuator_starts (B a + 1,) and actuator_particles list the particles of each.
     """
 
@@ -36,7 +36,7 @@ class Setup:
     cell: float
     drag: float
     origin: tuple[float, ...]
-    blocks: tuple[int, ...]
+    nodes: tuple[int, ...]
     walls: Tensor
     kind: Tensor
     actuators: int
@@ -52,6 +52,11 @@ class Setup:
     def dim(self) -> int:
         """Return the number of dimensions."""
         return self.variant.dim
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Return the number of blocks along each axis of the table."""
+        return tuple(-(-nodes // EDGE[self.dim]) for nodes in self.nodes)
 
     @property
     def count(self) -> int:
@@ -159,6 +164,7 @@ class Forward:
             keep=1.0 - setup.drag * setup.dt,
             pressing=4.0 * setup.dt / setup.cell**2,
             origin=types.vec(*setup.origin),
+            nodes=types.ints(*setup.nodes),
             blocks=types.ints(*setup.blocks),
             capacity=capacity,
             actuators=setup.actuators,

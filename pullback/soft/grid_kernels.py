@@ -12,6 +12,9 @@ import warp as wp
 from pullback.core.modules import made_once
 from pullback.soft.variant_kernels import EDGE, SLIP, STICK, Variant
 
+ON_WALL = wp.constant(1e-3)
+"""Distance from a wall, in cells, at which a node lies on it."""
+
 
 def blocks_before(variant: Variant) -> list[int]:
     """Return for each node of an arena, as bits, the neighbours that have a copy of it and come before its own block.
@@ -36,14 +39,16 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
     Job, Grid = types.Job, types.Grid
     edge = EDGE[dim]
     copies, kinds = 2**dim, 3**dim
+    several = wp.types.vector(copies, wp.int32)
     offset_at, friction_at, kind_at = dim, dim + 1, dim + 2
 
     @wp.func(module=module)
-    def wall_distance(wall: types.wall, X: vec):
+    def is_behind(job: Job, wall: types.wall, X: vec):
         distance = -wall[offset_at]
         for a in range(dim):
             distance += wall[a] * X[a]
-        return distance
+        # nodes that lie on a wall belong to it, however they were rounded
+        return distance <= real(ON_WALL) * job.cell
 
     @wp.func(module=module)
     def normal_of(wall: types.wall):
@@ -99,7 +104,7 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
     def through_walls(job: Job, X: vec, v: vec, count: int):
         for k in range(count):
             wall = job.walls[k]
-            if wall_distance(wall, X) <= real(0.0):
+            if is_behind(job, wall, X):
                 v = held(wall, v)
         return v
 
@@ -109,7 +114,7 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         for k in range(count):
             last = count - 1 - k
             wall = job.walls[last]
-            if wall_distance(wall, X) <= real(0.0):
+            if is_behind(job, wall, X):
                 g = held_vjp(wall, through_walls(job, X, v, last), g)
         return g
 
@@ -150,14 +155,28 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         return found
 
     @wp.func(module=module)
-    def added_up(grid: Grid, slot: int, place: ints, rows: wp.array(dtype=row)):
+    def copies_of(grid: Grid, slot: int, place: ints):
+        """Return the rows of all copies of a node, -1 where there is none."""
+        at = several()
+        for k in range(copies):
+            at[k] = copy_at(grid, slot, place, k)
+        return at
+
+    @wp.func(module=module)
+    def added_up(rows: wp.array(dtype=row), at: several):
         """Return the sum of all copies of a node."""
         total = row()
         for k in range(copies):
-            at = copy_at(grid, slot, place, k)
-            if at >= 0:
-                total += rows[at]
+            if at[k] >= 0:
+                total += rows[at[k]]
         return total
+
+    @wp.func(module=module)
+    def write_all(rows: wp.array(dtype=row), at: several, value: row):
+        """Write to all copies of a node."""
+        for k in range(copies):
+            if at[k] >= 0:
+                rows[at[k]] = value
 
     @wp.func(module=module)
     def answers(grid: Grid, slot: int, n: int):
@@ -190,7 +209,8 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         if slot < grid.count[0]:
             if answers(grid, slot, n):
                 place = place_in_arena(n)
-                total = added_up(grid, slot, place, grid.momentum)
+                at = copies_of(grid, slot, place)
+                total = added_up(grid.momentum, at)
                 mass = total[dim]
                 after = row()
                 if mass > real(0.0):
@@ -201,10 +221,7 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
                     for a in range(dim):
                         after[a] = v[a]
                     after[dim] = mass
-                for k in range(copies):
-                    at = copy_at(grid, slot, place, k)
-                    if at >= 0:
-                        grid.velocity[at] = after
+                write_all(grid.velocity, at, after)
 
     @wp.kernel(module=module)
     def move_nodes_vjp(first: int, job: Job, grid: Grid):
@@ -215,11 +232,12 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
         if slot < grid.count[0]:
             if answers(grid, slot, n):
                 place = place_in_arena(n)
-                total = added_up(grid, slot, place, grid.momentum)
+                at = copies_of(grid, slot, place)
+                total = added_up(grid.momentum, at)
                 mass = total[dim]
                 after = row()
                 if mass > real(0.0):
-                    cotangent = added_up(grid, slot, place, grid.cotangent)
+                    cotangent = added_up(grid.cotangent, at)
                     v = vec()
                     g = vec()
                     for a in range(dim):
@@ -229,9 +247,6 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
                     for a in range(dim):
                         after[a] = g[a] / mass
                     after[dim] = -wp.dot(g, v) / mass
-                for k in range(copies):
-                    at = copy_at(grid, slot, place, k)
-                    if at >= 0:
-                        grid.cotangent[at] = after
+                write_all(grid.cotangent, at, after)
 
     return SimpleNamespace(clear=clear, move_nodes=move_nodes, move_nodes_vjp=move_nodes_vjp)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pullback.core.errors import GradientError
+from pullback.core.finite import are_finite
 from pullback.rollout.checkpoint import Schedule
 from pullback.soft.backward import Backward
 from pullback.soft.forward import PARTS, Forward, Setup, copy
@@ -114,9 +116,22 @@ class SoftMarch:
         gravity = run.adj_gravity
         found["gravity"] = None if gravity is None else gravity.view(setup.worlds, setup.particles, -1).sum(1)
         found["actuation"] = run.adj_actuation
-        return tuple(
+        cotangents = [
             found[name].reshape(given[name].shape) if want and found[name] is not None else None
             for name, want in zip(INPUTS, wanted)
+        ]
+        if setup.device.type == "cpu":
+            _refuse_not_finite(cotangents, adj_outputs)
+        return tuple(cotangents)
+
+
+def _refuse_not_finite(found: Sequence[Tensor | None], asked: Sequence[Tensor | None]) -> None:
+    """Raise if a gradient is not finite although what was asked is."""
+    gradients, seeds = ([x.reshape(1, -1) for x in each if x is not None] for each in (found, asked))
+    if gradients and not are_finite(*gradients) and are_finite(*seeds):
+        raise GradientError(
+            "the gradient of the soft simulation is not finite; shorten the rollout or the step, or soften contact: it "
+            "grew from step to step, or a particle is where its material has no derivative"
         )
 
 

@@ -20,7 +20,7 @@ MODELS = {"neo_hookean": NEO_HOOKEAN, "fixed_corotated": FIXED_COROTATED}
 class Material:
     """What all materials have; every number is one for the body, (n,) a particle each, or (B, 1), (B, n) by world.
 
-    density: [kg/m³], in the plane [kg/m²]; viscosity: [Pa s].
+    density: [kg/m³], of a body a metre thick in the plane; viscosity: [Pa s].
     """
 
     density: float | Tensor = 1000.0
@@ -64,7 +64,7 @@ def _values_of(value: Any, name: str) -> tuple[float, float, str]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Stiff(Material):
-    """A solid: youngs [Pa], poisson, from which Lamé's numbers follow, those of plane strain in the plane."""
+    """A solid: youngs [Pa] and poisson, from which Lamé's numbers follow; plane strain in the plane."""
 
     youngs: float | Tensor
     poisson: float | Tensor = 0.3
@@ -128,7 +128,8 @@ class Sand(_Stiff):
         """Return the three numbers of the kernels."""
         mu, lam = self.lame(like)
         sine = torch.sin(_tensor(self.friction_angle, like))
-        alpha = sqrt(2.0 / 3.0) * 2.0 * sine / (3.0 - sine)
+        # the cone through Mohr–Coulomb's corners of compression; in the plane the two agree
+        alpha = sine / sqrt(2.0) if dim == 2 else sqrt(2.0 / 3.0) * 2.0 * sine / (3.0 - sine)
         return [mu, lam, alpha * (dim * lam + 2.0 * mu) / (2.0 * mu)]
 
 

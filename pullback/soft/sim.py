@@ -293,7 +293,7 @@ class SoftSim:
             cell=domain.cell,
             drag=self.drag,
             origin=domain.origin,
-            blocks=domain.blocks,
+            nodes=domain.nodes,
             walls=self._put(walls),
             kind=self._kind.to(self.device).repeat(worlds),
             actuators=a,

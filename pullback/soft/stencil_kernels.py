@@ -1,4 +1,4 @@
-"""Between particles and the nodes about them: spread an affine function, collect a field, eq. (1) to (4).
+"""Between particles and the nodes about them: spread an affine function, collect a field.
 
 See docs/derivations/mpm.md.
 

@@ -92,7 +92,7 @@ def _types(real: Any, dim: int) -> SimpleNamespace:
     wall = wp.types.vector(dim + 3, real)
 
     class Job:
-        """What stays the same from step to step; lengths in metres, `blocks` of the table along each axis."""
+        """What stays the same from step to step; lengths in metres, `nodes` and `blocks` along each axis."""
 
         particles: wp.int32
         dt: real
@@ -101,6 +101,7 @@ def _types(real: Any, dim: int) -> SimpleNamespace:
         keep: real
         pressing: real
         origin: vec
+        nodes: ints
         blocks: ints
         capacity: wp.int32
         actuators: wp.int32
@@ -129,7 +130,7 @@ def _types(real: Any, dim: int) -> SimpleNamespace:
         pull: wp.array(dtype=real)
 
     class Grid:
-        """Where particles are in the blocks, and the arenas of the blocks; sections 6 of the derivation."""
+        """Where particles are in the blocks, and the arenas of the blocks; section 6 of the derivation."""
 
         base: wp.array(dtype=ints)
         key: wp.array(dtype=wp.int32)

@@ -170,7 +170,7 @@ def returned(scene: Scene, F: Tensor, history: Tensor, C: Tensor, old: Tensor) -
 def walls(scene: Scene, X: Tensor, v: Tensor) -> Tensor:
     """Return node velocities after the walls, eq. (12)."""
     for normal, offset, kind, friction in scene.walls:
-        behind = (X @ normal <= offset)[:, None]
+        behind = (X @ normal <= offset + 1e-3 * scene.cell)[:, None]
         vn = (v @ normal)[:, None]
         vt = v - vn * normal
         if kind == "stick":

@@ -86,12 +86,11 @@ def in_reference(sim, numbers, gravity=None):
     fibre = fibre / np.maximum(np.linalg.norm(fibre, axis=1, keepdims=True), 1e-30)
     kinds = ("stick", "slip", "separate")
     walls = [(torch.tensor(r[: sim.dim]).double(), r[-3], kinds[int(r[-1])], r[-2]) for r in sim.domain.rows()]
-    edge = {2: 8, 3: 4}[sim.dim]
     return mpm.Scene(
         cell=sim.domain.cell,
         dt=sim.dt,
         origin=torch.tensor(sim.domain.origin, dtype=torch.float64),
-        shape=tuple(edge * blocks for blocks in sim.domain.blocks),
+        shape=sim.domain.nodes,
         kind=sim._kind,
         mass=numbers[:, 0],
         volume=numbers[:, 1],

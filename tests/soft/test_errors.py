@@ -188,3 +188,11 @@ def test_bodies_of_shapes_and_meshes():
     mesh = soft.solid(trimesh.creation.icosphere(3, 0.2), spacing=0.02, material=JELLY)
     assert float(np.sum(mesh.volume)) == pytest.approx(4.0 / 3.0 * np.pi * 0.2**3, rel=0.05)
     assert scene(("neo_hookean",)).particles == 27
+
+
+def test_a_gradient_that_is_not_finite_is_refused():
+    made = sim(dtype=torch.float64)
+    x = made.state().x.requires_grad_()
+    final = made.rollout(made.state().replace(x=x), 3).final
+    with pytest.raises(pb.GradientError, match="not finite"):
+        (1e307 * final.C.sum()).backward()

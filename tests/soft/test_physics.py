@@ -99,6 +99,17 @@ def test_a_bar_vibrates_at_its_frequency(cell, tolerance):
     assert 2.0 * (second - first) * sim.dt == pytest.approx(period, rel=tolerance)
 
 
+def test_nodes_on_a_wall_belong_to_it_however_they_are_rounded():
+    """With steps in proportion to cells the particles next to a wall fall by the same share at any size of cell."""
+    shares = []
+    for cell in (0.05, 0.02, 0.025, 0.1 / 3.0):
+        sim = held_bar(cell, gravity=(1.0, 0.0))
+        moved = sim.rollout(sim.state(), 20).final.x - sim.state().x
+        next_to_wall = sim.state().x[:, 0] < 0.5 * cell
+        shares.append(float(moved[next_to_wall, 0].mean()) / (20.0 * sim.dt) ** 2)
+    assert shares == pytest.approx(shares[:1] * 4, rel=0.02)
+
+
 def bent(cell, length=1.0, height=0.2):
     """Return the deflection of the tip under its weight over that of Timoshenko's beam, once it is still."""
     youngs, load = 1e5, 0.01
@@ -118,7 +129,7 @@ def bent(cell, length=1.0, height=0.2):
 
 @pytest.mark.slow
 def test_a_beam_bends_under_its_weight():
-    coarse, fine = bent(0.05), bent(0.025)
+    coarse, fine = bent(0.05), bent(0.02)
     assert abs(fine - 1.0) < abs(coarse - 1.0)
     assert fine == pytest.approx(1.0, abs=0.02)
 
@@ -141,3 +152,37 @@ def test_a_column_of_fluid_rests_on_its_pressure():
     ]
     assert np.abs(wrong).mean() < 0.03
     assert np.abs(wrong).max() < 0.06
+
+
+@pytest.mark.slow
+def test_the_front_of_a_breaking_dam():
+    """Martin and Moyce (1952): water a = 2.25 in wide and 2a high; front Z = x/a over T = t √(2g/a), 10 %."""
+    T = [0.84, 1.19, 1.43, 1.63, 1.83, 1.98, 2.20, 2.32, 2.51, 2.65, 2.83, 2.98, 3.11, 3.33]
+    Z = [1.22, 1.44, 1.67, 1.89, 2.11, 2.33, 2.56, 2.78, 3.00, 3.22, 3.44, 3.67, 3.89, 4.11]
+    a, g = 0.05715, 9.81
+    cell = a / 24.0
+    water = soft.Fluid(bulk=1000.0 * (12.0 * np.sqrt(2.0 * g * a)) ** 2, density=1000.0, viscosity=1e-3)
+    body = soft.block((0.0, 0.0), (a, 2.0 * a), spacing=cell / 2.0, material=water)
+    domain = soft.Domain((0.0, 0.0), (5.0 * a, 2.6 * a), cell, sides={"y+": "open"})
+    sim = soft.SoftSim(domain, [body], dt=2e-5, gravity=(0.0, -g), dtype=torch.float64)
+    unit = np.sqrt(a / (2.0 * g))
+    run = sim.rollout(sim.state(), int(3.4 * unit / sim.dt), frames=20)
+    # a few particles splash ahead
+    front = np.quantile(run.x[..., 0].numpy(), 0.998, axis=1) / a
+    found = np.interp(np.array(T) * unit, run.times, front)
+    assert np.abs(found / Z - 1.0).max() < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aspect", [1.0, 1.5])
+def test_the_run_out_of_a_column_of_sand(aspect):
+    """Lube et al. (2005), in the plane: a column of width d and height a d comes to rest 1.2 a d farther out, 10 %."""
+    d = 0.1
+    cell = d / 16.0
+    sand = soft.Sand(youngs=2e6, poisson=0.3, density=1600.0, friction_angle=np.radians(31.0))
+    body = soft.block((0.0, 0.0), (d, aspect * d), spacing=cell / 2.0, material=sand)
+    domain = soft.Domain((0.0, 0.0), (0.5, 1.5 * aspect * d), cell, sides={"y-": "stick", "y+": "open"})
+    sim = soft.SoftSim(domain, [body], dt=6e-5, gravity=(0.0, -9.81), dtype=torch.float64)
+    still = sim.rollout(sim.state(), int((4.5 * np.sqrt(aspect * d / 9.81) + 0.05) / sim.dt)).final
+    reached = (float(still.x[:, 0].max()) + cell / 4.0) / d - 1.0
+    assert reached == pytest.approx(1.2 * aspect, rel=0.1)
