@@ -10,6 +10,10 @@ DERIVATION = re.compile(r"docs/derivations/[\w.-]+\.md")
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 CITATION = re.compile(r"\beqs?\. (\(\d+\)(?:(?:, | and | to )\(\d+\))*)")
 
+FILE = re.compile(r"`([\w./]+\.py)`")
+SOURCE_FOLDERS = ("pullback", "tests", "checks", "bench", "examples", "tools")
+PLACEHOLDERS = {"x.py", "x_kernels.py"}
+
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 CITING = {
     path: sorted(set(DERIVATION.findall(text)))
@@ -20,6 +24,9 @@ CITING = {
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+SOURCES = [name(path) for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py")]
 
 
 def cited_equations(text: str) -> set[int]:
@@ -35,6 +42,14 @@ def cited_equations(text: str) -> set[int]:
 def test_relative_links_resolve(page):
     broken = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_source_files_that_pages_name_exist(page):
+    named = {file for file in FILE.findall(page.read_text(encoding="utf-8")) if Path(file).name not in PLACEHOLDERS}
+    missing = [file for file in named if not any(f"/{source}".endswith(f"/{file}") for source in SOURCES)]
+    # the changelog and the decisions tell of files as they were
+    assert page.name == "CHANGELOG.md" or page.parent.name == "decisions" or not missing
 
 
 @pytest.mark.parametrize("path", CITING, ids=name)

@@ -1,6 +1,7 @@
 """Which features of capsules touch each other and boxes (docs/derivations/collision.md, "Capsules").
 
-A capsule's core is the segment c + t d, |t| <= l, along its z axis.
+A capsule's core is the segment c + t d, |t| <= l, along its z axis. Gap, point and normal, and their
+adjoint, follow from the features: geometry_kernels.py.
 """
 
 from typing import Any

@@ -289,7 +289,7 @@ class WorldParameters:
         return _join([self._item_actuators(item, robot) for item, robot in self.robots], self.like)
 
     def _item_actuators(self, item: Placed, robot: RobotModel) -> Tensor:
-        """Return gain, kp, kd and limit of a robot's actuators, (b, 4 n)."""
+        """Return the four numbers of each of a robot's actuators (world/actuators.py), (b, 4 n)."""
         efforts = {body.joint.name: body.joint.limits.effort for body in robot.model.bodies}
         names = list(item.actuators)
         order: list[int] = []
@@ -305,7 +305,7 @@ class WorldParameters:
         return rows[:, np.argsort(order)].flatten(1)
 
     def _coefficients(self, name: str, actuator: Actuator, efforts: list[float]) -> Tensor:
-        """Return gain, kp, kd and limit of the joints of one actuator, (b, n, 4)."""
+        """Return the four numbers of one actuator for each of its joints, (b, n, 4)."""
         n = len(efforts)
         columns = []
         for value in actuator.numbers(f"the actuator of {name!r}"):

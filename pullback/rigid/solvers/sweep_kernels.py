@@ -33,13 +33,23 @@ THIN = wp.constant(0.025)
 
 
 @wp.func
-def cone_step(a: Any, b: Any, c: Any):
-    """Return the step of two tangent rows whose block is [a b; b c]: eq. (4)."""
+def tangent_step_size(a: Any, b: Any, c: Any):
+    """Return the step size of two tangent rows whose block is [a b; b c]: eq. (4)."""
     trace = a + c
     share = a.dtype(2.0)
     if a * c - b * b < a.dtype(THIN) * trace * trace:
         share = a.dtype(1.5)
     return share / trace
+
+
+@wp.func
+def project_on_friction_cone(x1: Any, x2: Any, bound: Any):
+    """Return the tangential impulse in the disk of radius `bound`, mu times the normal impulse, nearest to (x1, x2)."""
+    length = wp.sqrt(x1 * x1 + x2 * x2)
+    scale = x1.dtype(1.0)
+    if length > bound:
+        scale = bound / length
+    return scale * x1, scale * x2
 
 
 @wp.func
@@ -54,14 +64,8 @@ def contact_update(cone: int, lam: Any, residual: Any, D: Any, mu: Any):
     x1 = lam[1]
     x2 = lam[2]
     if cone:
-        step = cone_step(D[3], D[4], D[5])
-        x1 = x1 - step * r1
-        x2 = x2 - step * r2
-        length = wp.sqrt(x1 * x1 + x2 * x2)
-        if length > bound:
-            scale = bound / length
-            x1 = x1 * scale
-            x2 = x2 * scale
+        step = tangent_step_size(D[3], D[4], D[5])
+        x1, x2 = project_on_friction_cone(x1 - step * r1, x2 - step * r2, bound)
     else:
         x1 = wp.clamp(x1 - r1 / D[3], -bound, bound)
         r2 = r2 + D[4] * (x1 - lam[1])

@@ -15,7 +15,7 @@ import warp as wp
 
 from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
-from pullback.rigid.solvers.sweep_kernels import cone_step
+from pullback.rigid.solvers.sweep_kernels import project_on_friction_cone, tangent_step_size
 from pullback.spatial.arrays import rows_from
 
 
@@ -25,21 +25,19 @@ def unrolled_rows(m: int, sweeps: int) -> int:
 
 
 @wp.func
-def tangent_impulse(cone: int, x: Any, limit: Any):
-    """Return the tangential impulse nearest to the candidate x: in the disk of radius `limit`, or in the square."""
-    y = wp.vector(wp.clamp(x[0], -limit, limit), wp.clamp(x[1], -limit, limit))
+def tangent_impulse(cone: int, x: Any, bound: Any):
+    """Return the tangential impulse nearest to the candidate x: in the disk of radius `bound`, or in the square."""
+    y1 = wp.clamp(x[0], -bound, bound)
+    y2 = wp.clamp(x[1], -bound, bound)
     if cone:
-        length = wp.length(x)
-        y = x
-        if length > limit:
-            y = (limit / length) * x
-    return y
+        y1, y2 = project_on_friction_cone(x[0], x[1], bound)
+    return wp.vector(y1, y2)
 
 
 @wp.func
 def tangent_step(A: wp.array2d(dtype=Any), i: int, m: int, w: int):
     """Return the step of the tangent rows i and i+1: eq. (4)."""
-    return cone_step(A[i * m + i, w], A[i * m + i + 1, w], A[(i + 1) * (m + 1), w])
+    return tangent_step_size(A[i * m + i, w], A[i * m + i + 1, w], A[(i + 1) * (m + 1), w])
 
 
 @wp.func

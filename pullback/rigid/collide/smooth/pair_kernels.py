@@ -1,4 +1,4 @@
-"""Collision in worlds that have smooth shapes besides all others.
+"""Collision in worlds that have smooth shapes besides all others (docs/derivations/smooth.md).
 
 `collide_any_smooth` and `any_smooth_contact_vjp` take the place of `collide_one` and `contact_vjp` in their kernels, as
 the functions of `all_shapes_kernels.py` do in worlds without smooth shapes.

@@ -1,7 +1,7 @@
 """Which feature of a convex shape B a smooth shape A touches: a walk from feature to feature that only climbs.
 
 Each step maximises the separation over the normals of one feature, and goes on to a neighbour if the contact point or
-the normal left the feature: the conditions are those of a maximum over all directions, eq. (10)
+the normal left the feature: the conditions are those of a maximum over all directions, the table (10)
 (docs/derivations/smooth.md).
 """
 
