@@ -49,6 +49,8 @@ SAME = 1e-11
 """Between checkpoint schedules: a step that is computed again, in another kernel, may round differently."""
 SINGLE = 1e-2
 """Between float32 and float64, where there is no impact."""
+SINGLE_MIDPOINT = 3e-2
+"""The same for the midpoint rule, whose velocities are found from differences of momenta: a digit is lost."""
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 
 
@@ -371,8 +373,9 @@ def failures(row: Row) -> list[str]:
         missed.append(f"{row.case.name}: {row.error:.1e} against central differences, bar {row.case.bar:g}")
     if row.modes > AGREE:
         missed.append(f"{row.case.name}: implicit and unrolled differ by {row.modes:.1e}, bar {AGREE:g}")
-    if "impact" not in row.case.mode and row.single > SINGLE:
-        missed.append(f"{row.case.name}: float32 differs by {row.single:.1e}, bar {SINGLE:g}")
+    single = SINGLE_MIDPOINT if "midpoint" in row.case.mode else SINGLE
+    if "impact" not in row.case.mode and row.single > single:
+        missed.append(f"{row.case.name}: float32 differs by {row.single:.1e}, bar {single:g}")
     return missed
 
 
