@@ -15,6 +15,7 @@ with collection_paused:
     from pullback.core.errors import (
         DescriptionError,
         DescriptionWarning,
+        SimulationWarning,
         GradientError,
         PullbackError,
         SecondDerivativeError,
@@ -54,6 +55,7 @@ __all__ = [
     "DCMotor",
     "DescriptionError",
     "DescriptionWarning",
+    "SimulationWarning",
     "Every",
     "Exact",
     "FileLimits",
