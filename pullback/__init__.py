@@ -15,10 +15,10 @@ with collection_paused:
     from pullback.core.errors import (
         DescriptionError,
         DescriptionWarning,
-        SimulationWarning,
         GradientError,
         PullbackError,
         SecondDerivativeError,
+        SimulationWarning,
     )
     from pullback.core.files import FileLimits, file_limits
     from pullback.core.threads import get_num_threads, set_num_threads
@@ -55,7 +55,6 @@ __all__ = [
     "DCMotor",
     "DescriptionError",
     "DescriptionWarning",
-    "SimulationWarning",
     "Every",
     "Exact",
     "FileLimits",
@@ -71,6 +70,7 @@ __all__ = [
     "RobotModel",
     "SecondDerivativeError",
     "Sim",
+    "SimulationWarning",
     "Smoothing",
     "State",
     "SymmetricPositiveDefinite",

@@ -29,9 +29,9 @@ LARGE_CPU_FLAGS = (
     + " -fno-vectorize"
 )
 """Fused multiply-adds within an expression only, so that a function rounds alike wherever it is inlined: the adjoint of
-a rollout computes steps again, to the last bit. No vectorized loops, and less inlining than Warp asks for: the adjoint of a rollout compiles in a quarter less time
-and runs as fast. That of the articulated-body algorithm would take 12 % longer to run. Kernels that are compiled side
-by side must have the same `-mllvm` flags: Warp lets those with others wait."""
+a rollout computes steps again, to the last bit. No vectorized loops, and less inlining than Warp asks for: that adjoint
+compiles in a quarter less time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run.
+Kernels that are compiled side by side must have the same `-mllvm` flags: Warp lets those with others wait."""
 
 GPU_BLOCK = 64
 """Threads a block: 64 ran 4,096 robots 1.6 times faster than Warp's 256, and 65,536 as fast."""

@@ -195,7 +195,7 @@ class Sim:
                 return self.step(state, u, check=check)
             if flags:
                 tell(self, state, status, (q, qd), check)
-            if not flags or flags == NOT_CONVERGED and NOT_CONVERGED in self._told:
+            if not flags or (flags == NOT_CONVERGED and NOT_CONVERGED in self._told):
                 self._last_status = rows, status
         return State(q, qd, impulses, status)
 

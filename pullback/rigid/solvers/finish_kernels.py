@@ -82,7 +82,7 @@ def island_of(p: Problem, first: int, w: int, x: wp.array2d(dtype=Any)):
 
 @wp.func(inline=False)
 def solve_islands(p: Problem, tolerance: Any, w: int, x: wp.array2d(dtype=Any)):
-    """Replace lam by the solution, one island after the other; return whether all were solved, stop where one is not."""
+    """Replace lam by the solution, island by island; return whether all were solved, and stop where one is not."""
     m = 3 * p.nc + p.ns
     find_islands(p.nc, m, rows_from(x, p.A), w, x, p.work)
     solved = bool(True)

@@ -85,7 +85,7 @@ def take_kept(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)
 
 @wp.func
 def fall_back(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return to the impulses of the sweeps, which their adjoint can answer for, and sweep on where that is all there is.
+    """Return to the impulses of the sweeps, which their adjoint can answer for; sweep on where that is all there is.
 
     Return the sweeps, negative if they did not converge.
     """
