@@ -1,4 +1,7 @@
-"""What becomes of a status: an error where contacts were left out, a warning, once, of what is not as it should be."""
+"""What becomes of a status: an error where contacts were left out, a warning, once, of what is not as it should be.
+
+And of what goes in: an error where it is not finite.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pullback.core.errors import PullbackError, SimulationWarning
+from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.rigid.compile.scene import ACTUATOR_ROWS
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status
 from pullback.rigid.world.integrators import SMOOTH
@@ -19,6 +23,16 @@ if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
 Tensor = torch.Tensor
+Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+"""What the kernels read: q, qd, impulses, controls and parameters."""
+
+
+def refuse_inputs(inputs: Inputs) -> None:
+    """Raise if coordinates, velocities or controls are not finite."""
+    q, qd, _, u, _ = inputs
+    if not are_finite(q, qd, u):
+        for name, x in (("q", q), ("qd", qd), ("controls", u)):
+            refuse_not_finite(name, x)
 
 
 def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check: bool | None) -> None:

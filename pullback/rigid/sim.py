@@ -6,18 +6,17 @@ import warnings
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from numbers import Integral
-from typing import NamedTuple
 
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.feedback import feedback_rollout
-from pullback.rigid.outcome import tell
+from pullback.rigid.linearization import Linearization, linearize
+from pullback.rigid.outcome import Inputs, refuse_inputs, tell
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
@@ -29,34 +28,9 @@ from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
-Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
-"""What the kernels read: q, qd, impulses, controls and parameters."""
 
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
-
-
-class Linearization(NamedTuple):
-    """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
-
-    A change of state is (dq, dqd), with dq of the kind of qd: for a ball or free joint a small motion in the body's own
-    axes, angular part first.
-    """
-
-    A: Tensor
-    """(T, B, 2 nv, 2 nv)"""
-    B: Tensor
-    """(T, B, 2 nv, nu)"""
-    status: Status
-    """What happened in the steps, T B of them, step by step."""
-
-
-def _refuse_not_finite(inputs: Inputs) -> None:
-    """Raise if coordinates, velocities or controls are not finite."""
-    q, qd, _, u, _ = inputs
-    if not are_finite(q, qd, u):
-        for name, x in (("q", q), ("qd", qd), ("controls", u)):
-            refuse_not_finite(name, x)
 
 
 class Sim:
@@ -190,7 +164,7 @@ class Sim:
             flags = status.shows()
             # inputs that are not finite show in the status, which is quicker to look at
             if flags & NAN:
-                _refuse_not_finite(inputs)
+                refuse_inputs(inputs)
             if flags & CONTACT_OVERFLOW and self._make_room():
                 return self.step(state, u, check=check)
             if flags:
@@ -220,7 +194,7 @@ class Sim:
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
         inputs = self._check_inputs(state, flat, steps)
-        _refuse_not_finite(inputs)
+        refuse_inputs(inputs)
         program, kept = self._planned(steps, schedule)
         q, qd, impulses, rows = program.outputs(*inputs)
         status = Status(rows, self.substeps)
@@ -287,52 +261,7 @@ class Sim:
         differentiated side by side, in one launch. The result is plain: no gradient passes through it. Impulses that a
         warm start keeps are held fixed. At a kink it is the derivative of the side that the step was on.
         """
-        if self.world.contact.kinks != "computed":
-            raise PullbackError(
-                "linearize has no loss that could choose the side of a kink; compile a world whose contact has "
-                "kinks='computed' for it"
-            )
-        if self.integrator in SMOOTH:
-            raise PullbackError(
-                f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
-                f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
-            )
-        steps, worlds, flat = self._steps_to_linearize(states, controls)
-        parameters = self.parameters.packed().detach()
-        self._check_worlds(worlds, parameters.shape[0], controls.shape[1])
-        if parameters.shape[0] != 1:
-            parameters = parameters.repeat(steps, 1)
-        u = controls.detach().expand(steps, worlds, -1).reshape(steps * worlds, self.nu)
-        inputs = (flat.q, flat.qd, flat.impulses, u, parameters)
-        _refuse_not_finite(inputs)
-        both, rows = self._programs.linearize().run(inputs)
-        status = Status(rows, self.substeps)
-        while status.shows() & CONTACT_OVERFLOW and self._make_room():
-            both, rows = self._programs.linearize().run(inputs)
-            status = Status(rows, self.substeps)
-        both = both.reshape(steps, worlds, 2 * self.nv, 2 * self.nv + self.nu)
-        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], status)
-
-    def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
-        """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
-        steps = self._check_controls(controls).shape[0]
-        if isinstance(states, Trajectory):
-            kept = (states.q, states.qd, states.impulses)
-            first = [None if x is None else x.detach()[:steps].flatten(0, 1) for x in kept]
-            flat = State(*first)  # pyright: ignore[reportArgumentType]
-            fits = states.steps[:steps].tolist() == list(range(steps))
-        else:
-            flat = states.detach()
-            fits = True
-        count = self._check_state(flat)
-        worlds = count // max(steps, 1)
-        if steps < 1 or not fits or steps * worlds != count or controls.shape[1] not in (1, worlds):
-            raise PullbackError(
-                f"controls {tuple(controls.shape)} do not go with states {tuple(states.q.shape)}; give controls "
-                f"(T, B, {self.nu}) and the trajectory of a rollout with checkpoint=1, or a state of T B worlds"
-            )
-        self._check_type("controls", controls)
-        return steps, worlds, flat
+        return linearize(self, states, controls)
 
     @staticmethod
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
@@ -380,7 +309,7 @@ class Sim:
     def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
         """Return for each world how many contacts there are, and those there is room for."""
         inputs = self._check_inputs(state, u)
-        _refuse_not_finite(inputs)
+        refuse_inputs(inputs)
         if self.integrator in SMOOTH:
             return [(0, [])] * len(state.q)
         with torch.no_grad():
