@@ -124,7 +124,7 @@ def pressing(limit, kp=400.0, kd=1.0):
     joints = [Joint("slide", "prismatic", "base", "finger")]
     finger = pb.RobotModel(compile_tree(Tree("finger", links, joints, source="finger")), dtype=F64)
     world.add(finger, name="finger", actuators=pb.PositionServo(kp=kp, kd=kd, limit=limit))
-    world.add_box((1.0, 1.0, 0.1), fixed=True, position=(0.0, 0.0, 0.061), name="wall")
+    world.add_sphere("wall", radius=0.05, static=True, position=(0.0, 0.0, 0.061))
     return world
 
 
