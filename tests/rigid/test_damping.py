@@ -117,14 +117,14 @@ def test_a_servo_at_its_limit_has_no_stiffness(kd):
     assert float(after.qd) == pytest.approx(DT * 3.0 / inertia(arm))
 
 
-def pressing(limit, kp=400.0, kd=1.0):
+def pressing(limit, kp=400.0, kd=1.0, restitution=0.0, **contact):
     """Return a slider of 0.05 kg that a servo presses against a wall, 1 mm away."""
-    world = pb.World(gravity=(0.0, 0.0, 0.0))
+    world = pb.World(gravity=(0.0, 0.0, 0.0), contact=pb.PGS(**contact))
     links = [Link("base", 1.0, inertia=np.eye(3)), Link("finger", 0.05, inertia=1e-4 * np.eye(3), shapes=[BALL])]
     joints = [Joint("slide", "prismatic", "base", "finger")]
     finger = pb.RobotModel(compile_tree(Tree("finger", links, joints, source="finger")), dtype=F64)
     world.add(finger, name="finger", actuators=pb.PositionServo(kp=kp, kd=kd, limit=limit))
-    world.add_sphere("wall", radius=0.05, static=True, position=(0.0, 0.0, 0.061))
+    world.add_sphere("wall", radius=0.05, static=True, position=(0.0, 0.0, 0.061), restitution=restitution)
     return world
 
 
@@ -137,19 +137,23 @@ def test_a_servo_presses_on_a_wall_with_no_more_than_its_limit(limit):
     assert abs(sum(forces)) == pytest.approx(min(limit, wanted), rel=1e-3)
 
 
+SWEEPS = {"gradient": "unrolled", "iterations": 3, "tolerance": 0.0, "cfm": 0.5}
+
+
+@pytest.mark.parametrize("contact", [{}, {"restitution": 0.7}, SWEEPS], ids=["solved", "bounces", "sweeps"])
 @pytest.mark.parametrize("limit", [0.2, 3.0, 100.0])
-def test_gradients_by_a_servo_that_meets_its_limit(limit):
+def test_gradients_by_a_servo_that_meets_its_limit(limit, contact):
     """Steps within the limit and at it, before and after the wall is met."""
 
     def loss(kp, kd, bound, u):
-        sim = pressing(bound, kp, kd).compile(dt=2e-3, dtype=F64)
+        sim = pressing(bound, kp, kd, **contact).compile(dt=2e-3, dtype=F64)
         states = sim.rollout(sim.initial_state(), u.expand(12, 1, 1))
         return (states.q * torch.linspace(1.0, 2.0, 13, dtype=F64)[:, None, None]).sum() + 0.01 * states.qd.sum()
 
     values = [torch.tensor(x, dtype=F64, requires_grad=True) for x in (400.0, 1.0, limit, 0.02)]
     found = torch.autograd.grad(loss(*values), values)
     for k, gradient in enumerate(found):
-        change = 1e-5 * values[k].item()
+        change = 1e-6 * values[k].item()
         ends = [[x.detach() + (i == k) * sign * change for i, x in enumerate(values)] for sign in (1, -1)]
         difference = (loss(*ends[0]) - loss(*ends[1])) / (2 * change)
         assert float(gradient) == pytest.approx(float(difference), rel=1e-5, abs=1e-9)

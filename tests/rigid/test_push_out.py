@@ -38,7 +38,7 @@ def test_the_speed_is_a_setting():
         pb.PGS(max_push_speed=0.0)
 
 
-@pytest.mark.parametrize("depth, slope", [(0.01, 1.0), (1e-3, 0.9)])
+@pytest.mark.parametrize(("depth", "slope"), [(0.01, 1.0), (1e-3, 0.9)])
 def test_gradients_by_the_depth(depth, slope):
     """At its speed the way out does not depend on the depth; slower it does."""
     world = buried(depth)
@@ -56,7 +56,7 @@ def test_gradients_by_the_depth(depth, slope):
     assert float(found) == pytest.approx(slope, rel=1e-3)
 
 
-@pytest.mark.parametrize("beyond, by_start", [(0.3, 1.0), (0.01, 0.9)])
+@pytest.mark.parametrize(("beyond", "by_start"), [(0.3, 1.0), (0.01, 0.9)])
 def test_a_joint_comes_back_from_beyond_its_limit(beyond, by_start):
     world = pb.World(gravity=(0.0, 0.0, 0.0))
     arm = load("iiwa7")
