@@ -54,6 +54,7 @@ class WorldPrograms:
         substeps: int,
         double: bool,
         integrator: Smooth | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.arrays = arrays
         self.contact = contact
@@ -61,6 +62,7 @@ class WorldPrograms:
         self.substeps = substeps
         self.double = double
         self.integrator = integrator
+        self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
         self.shapes: ShapeSet = shape_set(arrays)
         self._forget()
@@ -206,6 +208,7 @@ class WorldPrograms:
             job = Job()
             job.scene = make_scene(arrays, device)
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
+            job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages

@@ -13,7 +13,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
-from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
+from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.linearization import Linearization, linearize
 from pullback.rigid.outcome import Inputs, refuse_inputs, tell
@@ -22,7 +22,7 @@ from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, default_damping, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
@@ -45,7 +45,7 @@ class Sim:
         device: torch.device | str | None,
         substeps: int,
         max_contacts: int | None,
-        damping: Damping,
+        damping: Damping | None,
         integrator: Integrator,
         without: Collection[Part],
     ) -> None:
@@ -60,8 +60,9 @@ class Sim:
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
-        implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
-        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
+        is_implicit = (damping or default_damping(integrator)) == "implicit"
+        ahead = self.dt / substeps if is_implicit else 0.0
+        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, ahead=ahead)
         self._like = self.parameters.like
         if isinstance(world.contact, Compliant):
             warn_of_compliance(world.contact, self.arrays, self.parameters(), self.dt / substeps)
@@ -72,6 +73,7 @@ class Sim:
             substeps=substeps,
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
+            ahead=ahead,
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         self._programs.step().launchers(self._like)

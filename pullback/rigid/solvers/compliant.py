@@ -47,6 +47,8 @@ class Compliant(Solver):
     kink_width: ClassVar[None] = None
     erp: ClassVar[float] = 0.1
     loop_erp: ClassVar[float] = 0.5
+    max_push_speed: ClassVar[float] = 0.2
+    max_limit_speed: ClassVar[float] = 2.0
     cfm: ClassVar[float] = 1e-6
     restitution_threshold: ClassVar[float] = 0.01
 

@@ -39,7 +39,11 @@ class PGS(Solver):
     warm_start: bool = False
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1
-    """Fraction of a penetration that one step corrects."""
+    """Fraction of a penetration that one step corrects, as far as `max_push_speed` lets it."""
+    max_push_speed: float = 0.2
+    """Bodies are pushed out of a penetration no faster than this [m/s]; leaving at it, they rise 2 mm."""
+    max_limit_speed: float = 2.0
+    """A joint is pushed back from beyond its limit no faster than this [rad/s, m/s]."""
     loop_erp: float = 0.5
     """Fraction of a loop's opening that one step corrects."""
     cfm: float = 1e-6
@@ -59,6 +63,8 @@ class PGS(Solver):
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)
+        for name in ("max_push_speed", "max_limit_speed"):
+            check_value(name, getattr(self, name), above=0.0, finite=False)
         for name in ("erp", "loop_erp"):
             check_value(name, getattr(self, name), least=0.0, most=1.0)
 

@@ -33,6 +33,8 @@ class Solver:
     warm_start: bool
     erp: float
     loop_erp: float
+    max_push_speed: float
+    max_limit_speed: float
     cfm: float
     margin: float
     restitution_threshold: float
@@ -65,6 +67,7 @@ class Solver:
         settings.dt = dt
         settings.limit_margin = LIMIT_MARGIN
         settings.threshold = self.restitution_threshold
+        settings.push_speed, settings.limit_speed = self.max_push_speed, self.max_limit_speed
         for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(self, name))
         settings.tolerance = self.tolerance_for(double=double)
