@@ -47,7 +47,7 @@ def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check
         raise PullbackError(overflow_text(sim, status))
     if check is None and flags & NAN and NAN not in sim._told:
         sim._told.add(NAN)
-        warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=4)
+        warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=3)
     if check is not False and flags & NOT_CONVERGED and NOT_CONVERGED not in sim._told and solves(sim):
         warn_in_backward(sim._told, unsolved_text(status), states)
 
