@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -62,8 +64,20 @@ class WorldPrograms:
         self.integrator = integrator
         self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
-        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.shapes: ShapeSet = shape_set(arrays)
+        self._forget()
+
+    def with_room(self, max_contacts: int) -> WorldPrograms:
+        """Return the same programs with room for so many contacts."""
+        other = copy(self)
+        other.arrays = replace(self.arrays, max_contacts=max_contacts)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
+        """Let all programs be bound anew."""
+        rows = int(IMPULSE_ROWS) * self.arrays.max_contacts + self.arrays.nscalar
+        self.nimpulse = rows if self.contact.warm_start else 0
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)

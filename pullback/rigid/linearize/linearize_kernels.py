@@ -268,5 +268,6 @@ def kernels(kind: Step):
         status[0, w] = real(flags)
         status[1, w] = real(-1)
         status[2, w] = real(wp.where(flags & NOT_CONVERGED != 0, 1, 0))
+        status[3, w] = real(wp.where(flags & NOT_CONVERGED != 0, 0, -1))
 
     return forward, forward

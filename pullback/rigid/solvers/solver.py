@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pullback.core.errors import PullbackError
 
@@ -24,8 +24,6 @@ class Solver:
     `work_rows(m, sweeps)`, the rows of scratch it needs for a problem of m rows.
     """
 
-    kernels: ClassVar[str]
-
     iterations: int
     tolerance: float | None
     friction: Literal["cone", "pyramid"]
@@ -40,6 +38,11 @@ class Solver:
     cfm: float
     margin: float
     restitution_threshold: float
+
+    @property
+    def kernels(self) -> str:
+        """The import path of the kernels file."""
+        raise NotImplementedError
 
     def load_kernels(self) -> Any:
         """Import the kernels file; rare solvers are imported lazily, for Warp takes 0.3 s to read one."""
