@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 from pullback.rigid.solvers.solver import Solver, check_iterations
-from pullback.rigid.world.values import check_value
+from pullback.rigid.world.values import check_single, check_switch
 
 CHOICES = {"friction": ("cone", "pyramid"), "gradient": ("implicit", "unrolled"), "kinks": ("computed", "downhill")}
 
@@ -50,16 +50,18 @@ class PGS(Solver):
 
     def __post_init__(self) -> None:
         check_iterations(self.iterations)
+        check_switch("warm_start", self.warm_start)
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
+            given = getattr(self, name)
+            if not isinstance(given, str) or given not in choices:
+                raise PullbackError(f"{name} is {shortened(repr(given))}; choose {' or '.join(map(repr, choices))}")
         if self.kinks == "downhill" and (self.gradient == "unrolled" or self.tolerance == 0.0):
             raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit', tolerance=None")
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
-                check_value(name, getattr(self, name), least=0.0)
+                check_single(name, getattr(self, name), least=0.0)
         for name in ("erp", "loop_erp"):
-            check_value(name, getattr(self, name), least=0.0, most=1.0)
+            check_single(name, getattr(self, name), least=0.0, most=1.0)
 
     def finishing_steps(self, *, double: bool) -> int:
         """Return the number of Newton's steps that follow sweeps that were used up."""
