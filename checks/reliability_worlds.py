@@ -10,7 +10,7 @@ import torch
 
 import pullback as pb
 from checks.random_worlds import RandomWorld, draw
-from checks.reliability_figures import Part
+from checks.reliability_figures import SMALL, Part
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
 
 Array = np.ndarray
@@ -106,10 +106,10 @@ def passive(seed: int, dt: float, gains: Gains) -> None:
         gains.worst.append((float(gain[k]), f"{where}, world {k}: gains {gain[k]:.2g}, status {code[k]}"))
 
 
-def measure_passive(*, small: bool, progress: Any) -> Part:
+def measure_passive(*, every: int, progress: Any) -> Part:
     """Return how many passive worlds gain energy, for each range of time steps."""
     part = Part()
-    count = 12 if small else 650
+    count = 650 // every
     for name, (low, high) in BANDS.items():
         gains, rng = Gains(), np.random.default_rng(17)
         for seed in progress(range(count), f"passive, {name}"):
@@ -130,7 +130,7 @@ def measure_passive(*, small: bool, progress: Any) -> Part:
     return part
 
 
-def measure_tumbling(*, small: bool, progress: Any) -> Part:
+def measure_tumbling(*, every: int, progress: Any) -> Part:
     """Return how far the energy of free boxes that tumble at 100 rad/s strays over ten seconds."""
     world = pb.World(gravity=(0.0, 0.0, 0.0))
     world.add_box("box", size=(0.1, 0.2, 0.3), mass=1.0)
@@ -140,7 +140,7 @@ def measure_tumbling(*, small: bool, progress: Any) -> Part:
     spin = torch.randn(COPIES, 3, dtype=torch.float64, generator=generator)
     qd = state.qd.clone()
     qd[:, :3] = 100.0 * spin / spin.norm(dim=1, keepdim=True)
-    steps = 100 if small else 1000
+    steps = 1000 if every < SMALL else 100
     states = sim.rollout(pb.State(state.q, qd), steps)
     kinetic = energies(sim, states)[0]
     ratio = kinetic / kinetic[0]
@@ -182,11 +182,11 @@ def pile(kind: str) -> pb.World:
     return world
 
 
-def measure_piles(*, small: bool, progress: Any) -> Part:
+def measure_piles(*, every: int, progress: Any) -> Part:
     """Return how far the bodies of piles move in a second."""
     part = Part()
     names = {"cubes": "3 × 3 × 3 cubes", "wall": "wall of 4 × 4 bricks", "bin": "9 cubes in a bin"}
-    steps = 20 if small else 500
+    steps = 500 if every < SMALL else 20
     for kind, name in progress(list(names.items()), "piles"):
         try:
             sim = pile(kind).compile(dt=2e-3, dtype=torch.float64)
@@ -237,12 +237,12 @@ def schedule_errors(drawn: RandomWorld) -> tuple[Array, int]:
     return off.double().numpy(), 0
 
 
-def measure_schedules(*, small: bool, progress: Any) -> Part:
+def measure_schedules(*, every: int, progress: Any) -> Part:
     """Return how many random worlds have gradients that depend on the schedule."""
     part = Part()
     off: dict[torch.dtype, list[Array]] = {dtype: [] for dtype in AGREE}
     raised, worst = 0, []
-    for seed in progress(range(12 if small else 650), "schedules"):
+    for seed in progress(range(650 // every), "schedules"):
         drawn = draw(seed, worlds=COPIES, steps=24)
         try:
             errors, refused = schedule_errors(drawn)
