@@ -89,6 +89,7 @@ def examine(
     findings.count(f"worlds, {drawn.kind}", drawn.worlds)
     for feature in drawn.extras:
         findings.count(f"worlds with {EXTRAS[feature]}", drawn.worlds)
+    findings.count(f"worlds with {type(drawn.world.contact).__name__}", drawn.worlds)
     findings.count(f"worlds in {str(drawn.sim.dtype).removeprefix('torch.')}", drawn.worlds)
     check_flags(drawn, states, findings)
     check_again(drawn, states, findings)

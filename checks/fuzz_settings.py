@@ -29,6 +29,7 @@ from checks.fuzz_checks import ROOM, Findings, check_flags, is_same
 from checks.random_worlds import Drawing, RandomWorld
 from checks.reliability_worlds import AGREE, energy_gain, schedule_errors
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN
+from pullback.rigid.world.items import Placed
 
 Tensor = torch.Tensor
 STEPS = 40
@@ -200,17 +201,21 @@ def draw(seed: int) -> tuple[RandomWorld, dict[str, Any]]:
 # -- laws ------------------------------------------------------------------------------------------------------------
 
 
+def mass_of(item: Placed) -> float:
+    """Return the mass [kg] of a robot or a free body."""
+    return 0.0 if item.robot is None else sum(link.mass for link in item.robot.model.tree.links)
+
+
 def momentum(sim: pb.Sim, q: Tensor, qd: Tensor) -> Tensor:
     """Return the linear momentum [kg m/s] (B, 3) of free bodies."""
     total = torch.zeros(len(q), 3, dtype=torch.float64)
     for k, item in enumerate(sim.world.items):
-        assert item.robot is not None
         x, y, z, w = q[:, 7 * k + 3 : 7 * k + 7].double().unbind(1)
         v = qd[:, 6 * k + 3 : 6 * k + 6].double()
         axis = torch.stack([x, y, z], 1)
         across = torch.linalg.cross(axis, v)
         turned = v + 2 * w[:, None] * across + 2 * torch.linalg.cross(axis, across)
-        total += item.robot.model.tree.links[0].mass * turned
+        total += mass_of(item) * turned
     return total
 
 
@@ -218,7 +223,7 @@ def check_space(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
     """Check that bodies that only meet each other keep their momentum."""
     before, after = (momentum(drawn.sim, states.q[t], states.qd[t]) for t in (0, -1))
     speed = states.qd.abs().amax((0, 2)).double()
-    mass = sum(item.robot.model.tree.links[0].mass for item in drawn.world.items if item.robot is not None)
+    mass = sum(map(mass_of, drawn.world.items))
     off = ((after - before).abs().amax(1) / (mass * speed + 1e-9)).numpy()
     name = "settings: momentum of bodies that meet"
     findings.check(f"{name}, {str(drawn.sim.dtype)[6:]}", off, MOMENTUM[drawn.sim.dtype], drawn.describe())
@@ -233,7 +238,7 @@ def check_depth(drawn: RandomWorld, states: pb.Trajectory, findings: Findings, g
     speed = states.qd.abs().amax((0, 2)).double().numpy()
     allowed = DEPTH + speed * sim.dt / sim.substeps
     if isinstance(contact, pb.Compliant):
-        heavy = sum(link.mass for robot in drawn.world.robots.values() for link in robot.model.tree.links)
+        heavy = sum(map(mass_of, drawn.world.items))
         allowed = allowed + (speed + 1.0) * np.sqrt(heavy / contact.stiffest())
     what = "settings: penetration over what a step or a spring allows"
     findings.check(what, (deepest / allowed)[good], 1.0, drawn.describe())

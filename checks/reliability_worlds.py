@@ -62,8 +62,9 @@ def energies(sim: pb.Sim, states: pb.Trajectory) -> tuple[Array, Array]:
     q, qd = states.q.reshape(T * B, -1), states.qd.reshape(T * B, -1)
     good = (q.isfinite().all(1) & qd.isfinite().all(1))[:, None]
     at_rest = sim.world.initial_q(dtype=sim.dtype)
+    impulses = None if states.impulses is None else torch.zeros_like(states.impulses).reshape(T * B, -1)
     with torch.no_grad():
-        found = sim.energies(pb.State(torch.where(good, q, at_rest), torch.where(good, qd, 0.0)))
+        found = sim.energies(pb.State(torch.where(good, q, at_rest), torch.where(good, qd, 0.0), impulses))
     kinetic, potential = (torch.where(good[:, 0], x, torch.inf).reshape(T, B).double().numpy() for x in found)
     return kinetic, potential
 
