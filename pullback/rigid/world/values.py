@@ -64,7 +64,7 @@ def check_dense(what: str, value: object) -> None:
         raise PullbackError(f"{what} is a tensor {kind}; give a dense one on a CPU or a GPU")
 
 
-def check_single(what: str, value: object, **bounds: float) -> None:
+def check_single(what: str, value: object, **bounds: Any) -> None:
     """Raise unless this is one plain number within bounds, those of `check_value`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise PullbackError(f"{what} is {shortened(repr(value))}; give one number")
