@@ -68,7 +68,10 @@ def boxes(world: pb.World, rng: np.random.Generator, dtype: torch.dtype) -> None
 
 def bodies(world: pb.World, rng: np.random.Generator, dtype: torch.dtype) -> None:
     """Add a box, a ball and a capsule that fall on the ground."""
-    surface = {"friction": float(rng.uniform(0.0, 1.2)), "restitution": float(rng.choice((0.0, 0.0, 0.6)))}
+    surface: dict[str, Any] = {
+        "friction": float(rng.uniform(0.0, 1.2)),
+        "restitution": float(rng.choice((0.0, 0.0, 0.6))),
+    }
     world.add_ground(**surface)
     heights = rng.uniform(0.12, 0.4, 3)
     world.add_box("box", size=(0.1, 0.15, 0.2), mass=1.0, position=(0.0, 0.0, float(heights[0])))

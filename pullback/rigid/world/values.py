@@ -80,9 +80,9 @@ def check_switch(what: str, value: object) -> bool:
 
 def check_whole(what: str, value: object, least: int, most: int) -> int:
     """Return a whole number between two bounds; anything else is an error."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise PullbackError(f"{what} is {shortened(repr(value))}; give a whole number from {least:,} on")
-    if value > most:
+    if int(value) > most:
         raise PullbackError(f"{what} is {shortened(repr(value))}; give at most {most:,}")
     return int(value)
 
