@@ -23,12 +23,15 @@ from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
 from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, default_damping, refuse_rough
+from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
 
+MAX_WORLDS = 2**31 - 1
+"""Kernels number worlds by 32 bits."""
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
 
@@ -128,8 +131,7 @@ class Sim:
         Shapes that overlap by more than a millimetre there are reported in a warning. More contacts than there is room
         for are an error if room was given, and otherwise get it.
         """
-        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-            raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
+        check_whole("batch", batch, 1, MAX_WORLDS)
         self._check_worlds(batch, self.parameters.packed().shape[0])
         deep: dict[tuple[str, str], float] = {}
         for contacts in self._found_contacts(None, None):
@@ -142,8 +144,11 @@ class Sim:
         return self._at_rest(batch)
 
     def _at_rest(self, batch: int) -> State:
-        impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
-        return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
+        try:
+            impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
+            return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
+        except RuntimeError as error:  # torch's for memory that there is not
+            raise PullbackError(f"no memory for a state of {batch:,} worlds: {str(error)[:200]}") from None
 
     def step(self, state: State, u: Tensor | None = None, *, check: bool | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds.
@@ -358,6 +363,9 @@ class Sim:
         if not isinstance(state, State):
             raise PullbackError(f"the state is a {type(state).__name__}; expected a pb.State: sim.initial_state()")
         q, qd, impulses = state.q, state.qd, state.impulses
+        for name, x in (("q", q), ("qd", qd), ("impulses", impulses)):
+            if not isinstance(x, Tensor) and (x is not None or name != "impulses"):
+                raise PullbackError(f"{name} of the state is a {type(x).__name__}; expected a tensor: {self!r}")
         nq, nv, nimpulse, _ = self._rows
         worlds = q.shape[0] if q.ndim == 2 else -1
         if q.shape != (worlds, nq) or qd.shape != (worlds, nv):

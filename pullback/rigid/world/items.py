@@ -15,13 +15,15 @@ from pullback.description.compile import COORDINATES, Body
 from pullback.description.tree import Shape, ShapeType
 from pullback.rigid.collide.convex.hulls import Hull
 from pullback.rigid.world.actuators import Actuator, Torque, check_actuator
-from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_value
+from pullback.rigid.world.values import Given, Tensor, Value, check_dense, check_quaternion, check_value, check_whole
 from pullback.robot.model import RobotModel
 from pullback.sdf.program import Program
 from pullback.spatial.rotations_torch import rotate
 
 ORIGIN = (0.0, 0.0, 0.0)
 UPRIGHT = (0.0, 0.0, 0.0, 1.0)
+BITS = (-(2**31), 2**31 - 1)
+"""Groups and masks have 32 bits."""
 
 Actuators = Actuator | Mapping[str, Actuator] | None
 Missing = Literal["error", "ignore"]
@@ -107,11 +109,14 @@ def place(
     what = f"orientation of {name!r}"
     quat = constant(what, UPRIGHT if orientation is None else orientation, (4,))
     check_quaternion(what, quat)
+    for word, bits in (("group", group), ("mask", mask)):
+        check_whole(f"{word} of {name!r}", bits, *BITS)
     return Placed(name, robot, p, quat / np.linalg.norm(quat), [], int(group), int(mask))
 
 
 def constant(what: str, value: Given, shape: tuple[int, ...] = (), *, above: float | None = None) -> np.ndarray:
     """Return a number that all worlds share and that no gradient is asked of."""
+    check_dense(what, value)
     if isinstance(value, Tensor) and not value.requires_grad:
         value = value.detach().cpu().numpy()
     checked = check_value(what, value, shape, above=above)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError, shortened, unknown_name
 from pullback.description.compile import WORLD, align_z
 from pullback.description.tree import LoopKind, Pose
 from pullback.rigid.world.items import ORIGIN, UPRIGHT, Placed, constant, item_q, rotation_matrix
@@ -101,6 +101,9 @@ def close_loop(
     items: Sequence[Placed], kind: LoopKind, a: str, b: str | None, frames: Mapping[str, Given | None]
 ) -> ClosedLoop:
     """Return a loop between two links; what is not said of b's frame is what meets a's at the start."""
+    for end in (a,) if b is None else (a, b):
+        if not isinstance(end, str):
+            raise PullbackError(f"a {kind} is to hold {shortened(repr(end))}; give names of links, 'robot/link'")
     name = f"{kind} of {a} and {b or 'world'}"
     known = {"connect": (), "hinge": ("axis",), "weld": ("orientation_a", "orientation_b")}[kind]
     choices = ("position_a", "position_b", *known)

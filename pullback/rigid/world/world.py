@@ -26,12 +26,14 @@ from pullback.rigid.world.items import (
 )
 from pullback.rigid.world.loops import ClosedLoop, close_loop, described_loops
 from pullback.rigid.world.shapes import EVERYTHING, SHAPE_KINDS, Bodies
-from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_value
+from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_single, check_switch, check_value
 from pullback.robot.model import STANDARD_GRAVITY, RobotModel
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
+# a world has room for the rows of so many in scratch
+MAX_CONTACTS = 10_000
 # plans of rollouts are written out by substeps
 MAX_SUBSTEPS = 10_000
 
@@ -46,7 +48,9 @@ class World(Bodies):
     def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: Solver | None = None) -> None:
         super().__init__()
         self.loops: list[ClosedLoop] = []
-        self.contact = contact or PGS()
+        if contact is not None and not isinstance(contact, Solver):
+            raise PullbackError(f"contact is a {type(contact).__name__}; give a solver, such as pb.PGS() or pb.Exact()")
+        self.contact = PGS() if contact is None else contact
         self.gravity = gravity
 
     @property
@@ -126,7 +130,7 @@ class World(Bodies):
                     continue
                 item.shapes.append(shape_of_link(f"{name}/{model.links[link].name}/{number}", shape, robot, link))
         set_surface(item.shapes, friction, restitution, name)
-        item.self_collision = self_collision
+        item.self_collision = check_switch(f"self_collision of {name!r}", self_collision)
         item.actuators = joint_actuators(name, robot, actuators)
         item.q = q
         item_q(item)
@@ -175,7 +179,7 @@ class World(Bodies):
         `orientation` (xyzw) on the link, or in the world for a static shape. A leading dimension is one for each world.
         """
         shapes = [s for i in self.items for s in i.shapes if s.name == name or s.name.startswith(f"{name}/")]
-        if not shapes:
+        if not shapes or not isinstance(name, str):
             raise unknown_name("shape", name, self.shape_names)
         changes: dict[str, Value] = {}
         if size is not None:
@@ -228,10 +232,12 @@ class World(Bodies):
         """
         from pullback.rigid.sim import Sim
 
-        check_value("dt", dt, above=0.0)
+        check_single("dt", dt, above=0.0)
         for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
+        if max_contacts is not None and max_contacts > MAX_CONTACTS:
+            raise PullbackError(f"max_contacts is {max_contacts:,}; at most {MAX_CONTACTS:,}")
         if substeps > MAX_SUBSTEPS:
             raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
         check_integration(integrator, damping, without)
