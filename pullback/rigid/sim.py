@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.core.finite import are_finite, refuse_not_finite
+from pullback.core.finite import are_finite, in_transform, refuse_not_finite
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
@@ -145,13 +145,15 @@ class Sim:
     def initial_state(self, batch: int = 1) -> State:
         """Return the state at rest in which the world was described, once for each of `batch` worlds.
 
-        Shapes that overlap by more than a millimetre there are reported in a warning.
+        Shapes that overlap by more than a millimetre there are reported in a warning, outside of torch.func's transforms.
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
         state = self._at_rest(batch)
         self._check_worlds(batch, self.parameters.packed().shape[0])
         deep: dict[tuple[str, str], float] = {}
+        if in_transform():
+            return state
         for _, contacts in self._report(self._at_rest(1), None):
             for contact in contacts:
                 if contact.gap < -DEEP:
@@ -322,7 +324,9 @@ class Sim:
     # -- looking -------------------------------------------------------------------------------------------------
 
     def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
-        """Return the contacts of each world, and the forces that a step from this state gives them."""
+        """Return the contacts of each world, and the forces that a step from this state gives them, as plain numbers."""
+        if in_transform():
+            raise PullbackError("contacts returns plain numbers, which torch.func's transforms do not have; call it outside")
         report = self._report(state, u)
         found = max(count for count, _ in report) if report else 0
         if found > self.arrays.max_contacts:
