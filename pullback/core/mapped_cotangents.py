@@ -12,16 +12,15 @@ import torch
 
 Tensor = torch.Tensor
 
-is_mapped: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
+_C: Any = torch._C
+_torch: Any = torch
+is_mapped: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedtensor
 """Return whether a tensor is one of many that a backward pass is mapped over."""
 
 
 def are_mapped(adj_outputs: Sequence[Tensor | None]) -> bool:
     """Return whether a backward pass is mapped over these cotangents."""
-    for x in adj_outputs:
-        if x is not None and is_mapped(x):
-            return True
-    return False
+    return any(x is not None and is_mapped(x) for x in adj_outputs)
 
 
 def map_vjp(
@@ -33,10 +32,10 @@ def map_vjp(
     `vjp(V, dims, adj_outputs)` gets plain tensors, where `dims` is 0 with V of them in front, and returns all with V of
     them in front.
     """
-    level: int = torch._C._vmapmode_increment_nesting() - 1  # pyright: ignore[reportAttributeAccessIssue]
-    torch._C._vmapmode_decrement_nesting()  # pyright: ignore[reportAttributeAccessIssue]
+    level: int = _C._vmapmode_increment_nesting() - 1
+    _C._vmapmode_decrement_nesting()
     dims = [0 if x is not None and is_mapped(x) else None for x in adj_outputs]
-    plain: list[Any] = [x if d is None else torch._remove_batch_dim(x, level, 1, 0) for x, d in zip(adj_outputs, dims)]
+    plain: list[Any] = [x if d is None else _torch._remove_batch_dim(x, level, 1, 0) for x, d in zip(adj_outputs, dims)]
     size = next(len(x) for x, d in zip(plain, dims) if d == 0)
     found = vjp(size, dims, plain)
-    return [None if x is None else torch._add_batch_dim(x, 0, level) for x in found]
+    return [None if x is None else _torch._add_batch_dim(x, 0, level) for x in found]

@@ -6,21 +6,23 @@ import warnings
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from numbers import Integral
-from typing import NamedTuple
 
 import torch
 
+from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
 from pullback.core.finite import are_finite, in_transform, refuse_not_finite
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
+from pullback.rigid import observe
 from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.frames import LinkFrames
 from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
 from pullback.rigid.feedback import feedback_rollout
+from pullback.rigid.observe import ContactTensors
 from pullback.rigid.programs import PLANS, WorldPrograms
-from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
-from pullback.rigid.state import Contact, State, Status, Trajectory
+from pullback.rigid.state import Contact, Linearization, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
 from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
 from pullback.rigid.world.world import World
@@ -33,21 +35,6 @@ Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
-
-
-class Linearization(NamedTuple):
-    """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
-
-    A change of state is (dq, dqd), with dq of the kind of qd: for a ball or free joint a small motion in the body's own
-    axes, angular part first.
-    """
-
-    A: Tensor
-    """(T, B, 2 nv, 2 nv)"""
-    B: Tensor
-    """(T, B, 2 nv, nu)"""
-    status: Status
-    """What happened in the steps, T B of them, step by step."""
 
 
 def _refuse_not_finite(inputs: Inputs) -> None:
@@ -105,6 +92,7 @@ class Sim:
         self._manifold: Manifold | None = None
         self._last_status: tuple[Tensor | None, Status | None] = None, None
         self._planned = lru_cache(PLANS)(self._plan)
+        self._frames = lru_cache(PLANS)(lambda links: LinkFrames(self, links))
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -145,7 +133,7 @@ class Sim:
     def initial_state(self, batch: int = 1) -> State:
         """Return the state at rest in which the world was described, once for each of `batch` worlds.
 
-        Shapes that overlap by more than a millimetre there are reported in a warning, outside of torch.func's transforms.
+        Shapes that overlap by more than a millimetre there are reported in a warning, unless in a torch.func transform.
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
@@ -169,6 +157,7 @@ class Sim:
 
     def step(self, state: State, u: Tensor | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
+        leave_graph()
         program = self._programs.step()
         repeat = inputs = None
         if type(u) is Tensor and isinstance(state, State):
@@ -199,6 +188,7 @@ class Sim:
         error of a world that went wrong; otherwise `status` tells. Controls (T, 1, nu) drive all worlds alike, and a
         state of one world is where all start that controls or parameters are given for.
         """
+        leave_graph()
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
@@ -324,38 +314,61 @@ class Sim:
     # -- looking -------------------------------------------------------------------------------------------------
 
     def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
-        """Return the contacts of each world, and the forces that a step from this state gives them, as plain numbers."""
+        """Return the contacts of each world, and the forces that a step from this state gives them: plain numbers."""
         if in_transform():
-            raise PullbackError("contacts returns plain numbers, which torch.func's transforms do not have; call it outside")
-        report = self._report(state, u)
-        found = max(count for count, _ in report) if report else 0
+            raise PullbackError("contacts are plain numbers, which torch.func's transforms lack; use contact_tensors")
+        worlds = self._report(state, u)
+        found = max(count for count, _ in worlds) if worlds else 0
         if found > self.arrays.max_contacts:
-            raise PullbackError(
-                f"{found} contacts where there is room for {self.arrays.max_contacts}; "
-                f"compile with max_contacts={found} or more"
-            )
-        return [contacts for _, contacts in report]
+            observe.raise_overflow(found, self.arrays.max_contacts)
+        return [contacts for _, contacts in worlds]
 
     def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
         """Return for each world how many contacts there are, and those there is room for."""
         inputs = self._check_inputs(state, u)
         _refuse_not_finite(inputs)
-        if self.integrator in SMOOTH:
-            return [(0, [])] * len(state.q)
-        with torch.no_grad():
-            (report,) = self._programs.contacts().run(inputs)
-        worlds = []
-        for found, *rows in report.tolist():
-            present = range(min(int(found), self.arrays.max_contacts))
-            records = [rows[REPORT_ROWS * c : REPORT_ROWS * (c + 1)] for c in present]
-            worlds.append((int(found), [self._contact(record) for record in records]))
-        return worlds
+        return observe.report(self, state, inputs)
 
-    def _contact(self, record: Sequence[float]) -> Contact:
-        pair, names = int(record[0]), self.arrays.shape_names
-        shapes = names[self.arrays.pair_a[pair]], names[self.arrays.pair_b[pair]]
-        x, y, z, nx, ny, nz, fx, fy, fz = record[2:]
-        return Contact(shapes, record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))
+    @property
+    def pair_names(self) -> list[tuple[str, str]]:
+        """The pairs of shapes that may touch."""
+        names, a = self.arrays.shape_names, self.arrays
+        return [(names[first], names[second]) for first, second in zip(a.pair_a, a.pair_b)]
+
+    def contact_tensors(self, state: State, u: Tensor | None = None) -> ContactTensors:
+        """Return the contacts and their forces in a step from this state; differentiable in state, u and parameters."""
+        return observe.contact_tensors(self, self._check_inputs(state, u))
+
+    def contact_wrenches(
+        self, state: State, links: Sequence[str], u: Tensor | None = None, *, other: str | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the contact force [N] on each link and its torque [N·m] about the link's origin, (B, n, 3) each.
+
+        In world axes, summed over all contacts of a link `robot/link` or free body, or over those with `other` alone;
+        differentiable as `contact_tensors` is.
+        """
+        origins = self.link_poses(state, links)[0]
+        return observe.contact_wrenches(self, self.contact_tensors(state, u), origins, links, other)
+
+    def link_poses(self, state: State, links: Sequence[str], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return positions [m] (B, n, 3) and quaternions xyzw (B, n, 4) of links `robot/link` or free bodies.
+
+        `offset` [m], (3,), (n, 3) or (B, n, 3), moves the points in the links' axes. Differentiable in all of it.
+        """
+        self._check_state(state)
+        return self._frames(tuple(links)).poses(state.q, offset)
+
+    def link_velocities(
+        self, state: State, links: Sequence[str], offset: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return linear [m/s] and angular [rad/s] velocities (B, n, 3) in world axes; see `link_poses`."""
+        self._check_state(state)
+        return self._frames(tuple(links)).velocities(state.q, state.qd, offset)
+
+    def link_jacobian(self, state: State, link: str, offset: Tensor | None = None) -> Tensor:
+        """Return (B, 6, nv): how the linear, then the angular velocity of a link changes by qd; see `link_poses`."""
+        self._check_state(state)
+        return self._frames((link,)).jacobian(state.q, offset)
 
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
         """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -127,3 +128,18 @@ class Trajectory:
         """Return the same trajectory, cut off from the computation that led to it."""
         impulses = None if self.impulses is None else self.impulses.detach()
         return Trajectory(self.q.detach(), self.qd.detach(), self.status, self.steps, impulses)
+
+
+class Linearization(NamedTuple):
+    """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
+
+    A change of state is (dq, dqd), with dq of the kind of qd: for a ball or free joint a small motion in the body's own
+    axes, angular part first.
+    """
+
+    A: Tensor
+    """(T, B, 2 nv, 2 nv)"""
+    B: Tensor
+    """(T, B, 2 nv, nu)"""
+    status: Status
+    """What happened in the steps, T B of them, step by step."""

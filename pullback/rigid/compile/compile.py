@@ -202,14 +202,14 @@ def make_topology(arrays: SceneArrays, frame_bodies: Sequence[int], path: Iterab
     return topology
 
 
-def frame_topology(arrays: SceneArrays, body: int, device: str) -> Any:
-    """Return the forest with one frame, on a body or (-1) on the world."""
-    path = []
-    above = body
-    while above != WORLD:
-        path.append(above)
-        above = int(arrays.parent[above])
-    return make_topology(arrays, [body], sorted(path), device)
+def frame_topology(arrays: SceneArrays, bodies: Sequence[int], device: str) -> Any:
+    """Return the forest with frames, each on a body or (-1) on the world."""
+    path = set()
+    for above in bodies:
+        while above != WORLD:
+            path.add(above)
+            above = int(arrays.parent[above])
+    return make_topology(arrays, bodies, sorted(path), device)
 
 
 def check_bodies(world: World) -> None:
