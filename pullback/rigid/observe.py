@@ -15,7 +15,8 @@ from pullback.rigid.state import Contact, State
 from pullback.rigid.world.integrators import SMOOTH
 
 if TYPE_CHECKING:
-    from pullback.rigid.sim import Inputs, Sim
+    from pullback.rigid.observations import Inputs
+    from pullback.rigid.sim import Sim
 
 Tensor = torch.Tensor
 
@@ -43,9 +44,13 @@ def contact_tensors(sim: Sim, inputs: Inputs) -> ContactTensors:
             f"with integrator='semi_implicit'"
         )
     report = sim._programs.contacts()(*inputs)
-    found, room = report[:, 0].detach(), sim.arrays.max_contacts
-    if is_readable(found) and len(found) and int(found.max()) > room:
-        raise_overflow(int(found.max()), room)
+    found = report[:, 0].detach()
+    while is_readable(found) and len(found) and int(found.max()) > sim.arrays.max_contacts:
+        if not sim._make_room(int(found.max())):
+            raise_overflow(int(found.max()), sim.arrays.max_contacts)
+        report = sim._programs.contacts()(*inputs)
+        found = report[:, 0].detach()
+    room = sim.arrays.max_contacts
     records = report[:, 1:].unflatten(1, (room, REPORT_ROWS))
     there = torch.arange(room, device=found.device) < found[:, None]
     records = torch.where(there[..., None], records, torch.zeros_like(records))
@@ -115,5 +120,7 @@ def report(sim: Sim, state: State, inputs: Inputs) -> list[tuple[int, list[Conta
 
 
 def _contact(sim: Sim, record: Sequence[float]) -> Contact:
+    pair, names = int(record[0]), sim.arrays.shape_names
+    shapes = names[sim.arrays.pair_a[pair]], names[sim.arrays.pair_b[pair]]
     x, y, z, nx, ny, nz, fx, fy, fz = record[2:]
-    return Contact(sim.pair_names[int(record[0])], record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))
+    return Contact(shapes, record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))

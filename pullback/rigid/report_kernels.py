@@ -19,8 +19,7 @@ from pullback.rigid.compile.scene import (
 from pullback.rigid.rollout_kernels import add_result, copy_state
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.resolve_kernels import resolve
-from pullback.rigid.step.step_kernels import contact_problem
+from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
 from pullback.rigid.step.variants import Step
 from pullback.spatial.arrays import accumulate, load3, rows_from, store
@@ -60,8 +59,7 @@ def kernels(kind: Step):
     """Return the kernels of the report on contacts: how many there are, then REPORT_ROWS for each."""
     real = kind.real
     a = wp.array2d(dtype=real)
-    problem = kind.variant(contact_problem)
-    solve = kind.variant(resolve)
+    solve = kind.variant(solve_step)
     begin = kind.variant(impulse_cotangents)
     finish = kind.variant(problem_vjp)
 
@@ -70,9 +68,8 @@ def kernels(kind: Step):
         w = wp.tid()
         place = job.scratch
         copy_state(job, q, qd, impulses, 0, w, scratch)
-        found, ns = problem(job, controls, parameters, w, scratch)
+        found, ns, sweeps = solve(job, False, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        solve(job, nc, ns, False, w, scratch)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
         lam = rows_from(scratch, place.lam)
@@ -100,9 +97,8 @@ def kernels(kind: Step):
         copy_state(job, q, qd, impulses, 0, w, scratch)
         for r in range(job.nstate):
             scratch[place.next_adj_state + r, w] = real(0.0)
-        found, ns = problem(job, controls, parameters, w, scratch)
+        found, ns, sweeps = solve(job, True, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        sweeps = solve(job, nc, ns, True, w, scratch)
         shifted = begin(job, nc, ns, w, scratch)
         add_contact_cotangents(job, nc, adj_report, w, scratch)
         finish(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import lru_cache
 from numbers import Integral
 
@@ -11,41 +11,37 @@ import torch
 
 from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
-from pullback.core.finite import are_finite, in_transform, refuse_not_finite
+from pullback.core.finite import in_transform
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
-from pullback.rigid import observe
 from pullback.rigid.compile.compile import compile_world
-from pullback.rigid.compile.frames import LinkFrames
-from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
+from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
-from pullback.rigid.observe import ContactTensors
+from pullback.rigid.observations import Inputs, Observations, check_finite
+from pullback.rigid.outcome import tell
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.solvers.compliant import Compliant
-from pullback.rigid.state import Contact, Linearization, State, Status, Trajectory
+from pullback.rigid.state import (
+    CONTACT_OVERFLOW,
+    NAN,
+    NOT_CONVERGED,
+    Linearization,
+    State,
+    Status,
+    Trajectory,
+)
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, default_damping, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
-Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
-"""What the kernels read: q, qd, impulses, controls and parameters."""
-
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
 
 
-def _refuse_not_finite(inputs: Inputs) -> None:
-    """Raise if coordinates, velocities or controls are not finite."""
-    q, qd, _, u, _ = inputs
-    if not are_finite(q, qd, u):
-        for name, x in (("q", q), ("qd", qd), ("controls", u)):
-            refuse_not_finite(name, x)
-
-
-class Sim:
+class Sim(Observations):
     """A world that moves: `q` and `qd` are those of its robots and free bodies in the order they were added."""
 
     def __init__(
@@ -57,7 +53,7 @@ class Sim:
         device: torch.device | str | None,
         substeps: int,
         max_contacts: int | None,
-        damping: Damping,
+        damping: Damping | None,
         integrator: Integrator,
         without: Collection[Part],
     ) -> None:
@@ -66,11 +62,15 @@ class Sim:
         self.substeps = substeps
         self.integrator: Integrator = integrator
         self.arrays = compile_world(world, max_contacts, without)
+        self._room_given = max_contacts is not None
+        self._told: set[int] = set()
+        self._is_explicit = damping == "explicit"
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
-        implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
-        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
+        is_implicit = (damping or default_damping(integrator)) == "implicit"
+        ahead = self.dt / substeps if is_implicit else 0.0
+        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, ahead=ahead)
         self._like = self.parameters.like
         if isinstance(world.contact, Compliant):
             warn_of_compliance(world.contact, self.arrays, self.parameters(), self.dt / substeps)
@@ -81,6 +81,7 @@ class Sim:
             substeps=substeps,
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
+            ahead=ahead,
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         self._programs.step().launchers(self._like)
@@ -92,7 +93,6 @@ class Sim:
         self._manifold: Manifold | None = None
         self._last_status: tuple[Tensor | None, Status | None] = None, None
         self._planned = lru_cache(PLANS)(self._plan)
-        self._frames = lru_cache(PLANS)(lambda links: LinkFrames(self, links))
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -134,29 +134,30 @@ class Sim:
         """Return the state at rest in which the world was described, once for each of `batch` worlds.
 
         Shapes that overlap by more than a millimetre there are reported in a warning, unless in a torch.func transform.
+        More contacts than there is room for are an error if room was given, and otherwise get it.
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
-        state = self._at_rest(batch)
         self._check_worlds(batch, self.parameters.packed().shape[0])
         deep: dict[tuple[str, str], float] = {}
-        if in_transform():
-            return state
-        for _, contacts in self._report(self._at_rest(1), None):
+        for contacts in [] if in_transform() else self._found_contacts(None, None):
             for contact in contacts:
                 if contact.gap < -DEEP:
                     deep[contact.shapes] = min(contact.gap, deep.get(contact.shapes, 0.0))
         if deep:
             told = ", ".join(f"{a} and {b} by {-1e3 * gap:.3g} mm" for (a, b), gap in deep.items())
             warnings.warn(f"the world starts with shapes that overlap: {told}", stacklevel=2)
-        return state
+        return self._at_rest(batch)
 
     def _at_rest(self, batch: int) -> State:
         impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
         return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
 
-    def step(self, state: State, u: Tensor | None = None) -> State:
-        """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
+    def step(self, state: State, u: Tensor | None = None, *, check: bool | None = None) -> State:
+        """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds.
+
+        `check` is that of `rollout`.
+        """
         leave_graph()
         program = self._programs.step()
         repeat = inputs = None
@@ -171,22 +172,30 @@ class Sim:
         known, status = self._last_status
         if rows is not known:
             status = Status(rows, self.substeps)
+            flags = status.shows()
             # inputs that are not finite show in the status, which is quicker to look at
-            if status.shows_not_finite():
-                _refuse_not_finite(inputs)
-            else:
+            if flags & NAN:
+                check_finite(inputs)
+            if flags & CONTACT_OVERFLOW and self._make_room():
+                return self.step(state, u, check=check)
+            if flags:
+                tell(self, state, status, (q, qd), check)
+            if not flags or (flags == NOT_CONVERGED and NOT_CONVERGED in self._told):
                 self._last_status = rows, status
         return State(q, qd, impulses, status)
 
     def rollout(
-        self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
+        self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool | None = None
     ) -> Trajectory:
         """Step through the controls (T, B, nu), or through T steps without any, and return the states that are kept.
 
         What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the last,
-        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes an
-        error of a world that went wrong; otherwise `status` tells. Controls (T, 1, nu) drive all worlds alike, and a
-        state of one world is where all start that controls or parameters are given for.
+        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. Controls (T, 1, nu)
+        drive all worlds alike, and a state of one world is where all start that controls or parameters are given for.
+
+        On a CPU, more contacts than were given room for are an error, and a world that is not finite or has steps that
+        are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
+        are not finite, on a GPU too; `check=False` leaves everything to `status`.
         """
         leave_graph()
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
@@ -196,21 +205,41 @@ class Sim:
             steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
-        program, kept = self._planned(steps, schedule)
         inputs = self._check_inputs(state, flat, steps)
-        _refuse_not_finite(inputs)
-        q, qd, impulses, status = program.outputs(*inputs)
+        check_finite(inputs)
+        program, kept = self._planned(steps, schedule)
+        q, qd, impulses, rows = program.outputs(*inputs)
+        status = Status(rows, self.substeps)
+        while status.shows() & CONTACT_OVERFLOW and self._make_room():
+            program, kept = self._planned(steps, schedule)
+            q, qd, impulses, rows = program.outputs(*inputs)
+            status = Status(rows, self.substeps)
+        if check or status.shows():
+            tell(self, state, status, (q, qd), check)
         nq, nv, nimpulse, _ = self._rows
         trajectory = Trajectory(
             self._unfold(q, len(kept), nq),
             self._unfold(qd, len(kept), nv),
-            status=Status(status, self.substeps),
+            status=status,
             steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
-        if check:
-            trajectory.status.check()
         return trajectory
+
+    def _make_room(self, found: int = 0, *, resize_state: bool = False) -> bool:
+        """Make room for `found` contacts or twice as many as there is room for; return whether that was possible.
+
+        Not where room was given, nor, unless a state may be resized, where it is a part of the state.
+        """
+        room, most = self.arrays.max_contacts, self.arrays.most_contacts
+        if self._room_given or room >= most or (self._programs.nimpulse and not resize_state):
+            return False
+        self._programs = self._programs.with_room(min(most, max(found, 2 * room)))
+        self.arrays = self._programs.arrays
+        self._planned.cache_clear()
+        self._last_status = None, None
+        self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
+        return True
 
     def _plan(self, steps: int, checkpoint: int | Schedule) -> tuple[Program, Tensor]:
         """Return the program of a rollout, and before which steps the states are that it keeps."""
@@ -261,10 +290,14 @@ class Sim:
             parameters = parameters.repeat(steps, 1)
         u = controls.detach().expand(steps, worlds, -1).reshape(steps * worlds, self.nu)
         inputs = (flat.q, flat.qd, flat.impulses, u, parameters)
-        _refuse_not_finite(inputs)
-        both, status = self._programs.linearize().run(inputs)
+        check_finite(inputs)
+        both, rows = self._programs.linearize().run(inputs)
+        status = Status(rows, self.substeps)
+        while status.shows() & CONTACT_OVERFLOW and self._make_room():
+            both, rows = self._programs.linearize().run(inputs)
+            status = Status(rows, self.substeps)
         both = both.reshape(steps, worlds, 2 * self.nv, 2 * self.nv + self.nu)
-        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], Status(status, self.substeps))
+        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], status)
 
     def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
         """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
@@ -310,74 +343,6 @@ class Sim:
         """Return the state moved by dx (..., 2 nv): `retract(a, difference(a, b))` is b; differentiable."""
         q = self.manifold.retract(state.q, dx[..., : self.nv])
         return State(q, state.qd + dx[..., self.nv :], state.impulses)
-
-    # -- looking -------------------------------------------------------------------------------------------------
-
-    def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
-        """Return the contacts of each world, and the forces that a step from this state gives them: plain numbers."""
-        if in_transform():
-            raise PullbackError("contacts are plain numbers, which torch.func's transforms lack; use contact_tensors")
-        worlds = self._report(state, u)
-        found = max(count for count, _ in worlds) if worlds else 0
-        if found > self.arrays.max_contacts:
-            observe.raise_overflow(found, self.arrays.max_contacts)
-        return [contacts for _, contacts in worlds]
-
-    def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
-        """Return for each world how many contacts there are, and those there is room for."""
-        inputs = self._check_inputs(state, u)
-        _refuse_not_finite(inputs)
-        return observe.report(self, state, inputs)
-
-    @property
-    def pair_names(self) -> list[tuple[str, str]]:
-        """The pairs of shapes that may touch."""
-        names, a = self.arrays.shape_names, self.arrays
-        return [(names[first], names[second]) for first, second in zip(a.pair_a, a.pair_b)]
-
-    def contact_tensors(self, state: State, u: Tensor | None = None) -> ContactTensors:
-        """Return the contacts and their forces in a step from this state; differentiable in state, u and parameters."""
-        return observe.contact_tensors(self, self._check_inputs(state, u))
-
-    def contact_wrenches(
-        self, state: State, links: Sequence[str], u: Tensor | None = None, *, other: str | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the contact force [N] on each link and its torque [N·m] about the link's origin, (B, n, 3) each.
-
-        In world axes, summed over all contacts of a link `robot/link` or free body, or over those with `other` alone;
-        differentiable as `contact_tensors` is.
-        """
-        origins = self.link_poses(state, links)[0]
-        return observe.contact_wrenches(self, self.contact_tensors(state, u), origins, links, other)
-
-    def link_poses(self, state: State, links: Sequence[str], offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return positions [m] (B, n, 3) and quaternions xyzw (B, n, 4) of links `robot/link` or free bodies.
-
-        `offset` [m], (3,), (n, 3) or (B, n, 3), moves the points in the links' axes. Differentiable in all of it.
-        """
-        self._check_state(state)
-        return self._frames(tuple(links)).poses(state.q, offset)
-
-    def link_velocities(
-        self, state: State, links: Sequence[str], offset: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return linear [m/s] and angular [rad/s] velocities (B, n, 3) in world axes; see `link_poses`."""
-        self._check_state(state)
-        return self._frames(tuple(links)).velocities(state.q, state.qd, offset)
-
-    def link_jacobian(self, state: State, link: str, offset: Tensor | None = None) -> Tensor:
-        """Return (B, 6, nv): how the linear, then the angular velocity of a link changes by qd; see `link_poses`."""
-        self._check_state(state)
-        return self._frames((link,)).jacobian(state.q, offset)
-
-    def energies(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""
-        q, qd = state.q, state.qd
-        rows = self.parameters()
-        self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
-        totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
-        rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
-        return totals[:, 9] + rotors, -(rows.gravity * totals[:, 6:9]).sum(-1)
 
     # -- the border ----------------------------------------------------------------------------------------------
 

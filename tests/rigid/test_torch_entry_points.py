@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 
 import pullback as pb
 from pullback.core.errors import SecondDerivativeError
@@ -99,8 +100,8 @@ def test_compile_runs_kernels_between_its_pieces_and_refuses_one_graph(sim, u):
     (found,) = torch.autograd.grad(compiled(x), x)
     torch.testing.assert_close(found, expected)
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="leave out fullgraph=True"):
+    with pytest.raises(Unsupported, match="leave out fullgraph=True"):
         torch.compile(loss, fullgraph=True, backend="aot_eager")(x)
     robot = pb.load("panda", dtype=F64)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="leave out fullgraph=True"):
+    with pytest.raises(Unsupported, match="leave out fullgraph=True"):
         torch.compile(lambda q: robot.compute_inverse_dynamics(q, q, q), fullgraph=True, backend="aot_eager")(u)

@@ -26,6 +26,9 @@ from pullback.rigid.world.world import World
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
 
+FEW_CONTACTS = 32
+"""Room for so many is made at once, if shapes can have them."""
+
 
 @dataclass
 class SceneArrays:
@@ -54,6 +57,9 @@ class SceneArrays:
     pair_dof: np.ndarray
     pair_sign: np.ndarray
     max_contacts: int
+    """Contacts of a world there is room for."""
+    most_contacts: int
+    """Contacts that its shapes can have, at most."""
     actuator_dof: np.ndarray
     actuator_law: np.ndarray
     actuator_laws: tuple[str, ...]
@@ -112,9 +118,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     parents = forest.parent
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
     pulled = [[forest.dof_of(joint) for joint in (c.follower, c.leader)] for c in world.couplings]
-    coupled = [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]
-    # tables of nv dofs behind dof_parent: of loops, then of couplings
-    walks = [forest.loop_walk(a, b) for a, b in ends + coupled]
+    walks = [forest.loop_walk(a, b) for a, b in ends + [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]]
     starts = [(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
     laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
@@ -141,7 +145,8 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
         pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
-        max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        max_contacts=forest.usual_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        most_contacts=forest.bound_contacts(pairs),
         actuator_dof=_integers(forest.actuator_dof),
         actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
         actuator_laws=laws,
@@ -173,16 +178,13 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
     scene.nloop, scene.nloop_row, scene.ncoupling = arrays.nloop, len(arrays.loop_row_loop), arrays.ncoupling
-    for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
+    names = ["dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "limit_dof", "friction_dof"]
+    names += [f"pair_{name}" for name in ("a", "b", "dof_start", "dof", "sign")]
+    names += [f"loop_{name}" for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind")]
+    names += ["coupling_start", "coupling_follower", "coupling_leader", "actuator_dof", "actuator_law"]
+    for name in names:
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
-    for name in ("pair_dof_start", "pair_dof", "pair_sign", "actuator_dof", "actuator_law", "limit_dof"):
-        setattr(scene, name, on_device(getattr(arrays, name)))
-    scene.friction_dof = on_device(arrays.friction_dof)
-    for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
-        setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
-    for name in ("start", "follower", "leader"):
-        setattr(scene, f"coupling_{name}", on_device(getattr(arrays, f"coupling_{name}")))
     return scene
 
 
@@ -338,12 +340,16 @@ class Forest:
         return [(dof, (dof in of_a) - (dof in of_b)) for dof in sorted(of_a | of_b, reverse=True)]
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
-        """Return how many contacts to make room for."""
+        """Return how many contacts there can be."""
+        return sum(most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs)
+
+    def usual_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """Return how many contacts to make room for at first: all there can be, if these are few."""
         points = [most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
         usual = sum(SHAPE_KINDS[self.shapes[k].kind].contacts for k in touching)
         # enough for any one pair, and for the usual number of contacts of all shapes at once
-        return min(sum(points), max([usual, *points]))
+        return min(sum(points), max([FEW_CONTACTS, usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
         dofs, dof = [], self.last_dof(body)
