@@ -7,6 +7,7 @@ from typing import TypedDict
 
 import torch
 
+from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
 from pullback.description.joints import KINDS
 from pullback.robot.learnable import LearnableLinks
@@ -99,6 +100,7 @@ class JointSpace(LearnableLinks):
 
     def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
         """Check and flatten tensors (*batch, n) to (B, n), or (1, n) where one has no batch; return also the batch."""
+        leave_graph()
         shapes = []
         dtype, device = self._like.dtype, self._like.device
         for name, (x, n) in given.items():

@@ -17,6 +17,7 @@ from pullback.description.joints import KIND_NUMBER
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.world.actuators import AFFINE
+from pullback.rigid.world.couplings import CoupledJoint, check_coupled
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
@@ -71,6 +72,9 @@ class SceneArrays:
     loop_sign: np.ndarray
     loop_row_loop: np.ndarray
     loop_row_kind: np.ndarray
+    coupling_start: np.ndarray
+    coupling_follower: np.ndarray
+    coupling_leader: np.ndarray
     body_names: list[str]
     shape_names: list[str]
     actuator_names: list[str]
@@ -91,15 +95,21 @@ class SceneArrays:
         return len(self.loop_start)
 
     @property
+    def ncoupling(self) -> int:
+        """Number of joints that follow others."""
+        return len(self.coupling_start)
+
+    @property
     def nscalar(self) -> int:
-        """Number of rows of loops, joint limits and dry friction, at most."""
-        return len(self.loop_row_loop) + len(self.limit_dof) + len(self.friction_dof)
+        """Number of rows of loops, couplings, joint limits and dry friction, at most."""
+        return len(self.loop_row_loop) + self.ncoupling + len(self.limit_dof) + len(self.friction_dof)
 
 
 def compile_world(world: World, max_contacts: int | None = None, without: Collection[Part] = ()) -> SceneArrays:
     """Return the arrays of a world, some parts left out; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
     check_closed(world.loops, world.contact.cfm)
+    check_coupled(world.couplings)
     forest = Forest(world)
     shapes = forest.shapes
     pairs = [] if "contacts" in without else forest.ordered_pairs()
@@ -107,7 +117,9 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
-    walks = [forest.loop_walk(a, b) for a, b in ends]
+    pulled = [[forest.dof_of(joint) for joint in (c.follower, c.leader)] for c in world.couplings]
+    walks = [forest.loop_walk(a, b) for a, b in ends + [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]]
+    starts = [(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
     laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
     return SceneArrays(
@@ -142,10 +154,13 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
         loop_body_b=_integers([b for _, b in ends]),
-        loop_start=_integers([(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]),
+        loop_start=_integers(starts[: len(ends)]),
         loop_sign=_integers([sign for a, b in ends for sign in forest.loop_signs(a, b)]),
         loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
         loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
+        coupling_start=_integers(starts[len(ends) :]),
+        coupling_follower=_integers([follower for follower, _ in pulled]),
+        coupling_leader=_integers([leader for _, leader in pulled]),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
@@ -162,22 +177,14 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.topology = make_topology(arrays, [], range(arrays.nbody), device)
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
-    scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
-    for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
+    scene.nloop, scene.nloop_row, scene.ncoupling = arrays.nloop, len(arrays.loop_row_loop), arrays.ncoupling
+    names = ["dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "limit_dof", "friction_dof"]
+    names += [f"pair_{name}" for name in ("a", "b", "dof_start", "dof", "sign")]
+    names += [f"loop_{name}" for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind")]
+    names += ["coupling_start", "coupling_follower", "coupling_leader", "actuator_dof", "actuator_law"]
+    for name in names:
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
-    for name in (
-        "pair_dof_start",
-        "pair_dof",
-        "pair_sign",
-        "actuator_dof",
-        "actuator_law",
-        "limit_dof",
-        "friction_dof",
-    ):
-        setattr(scene, name, on_device(getattr(arrays, name)))
-    for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
-        setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
 
 
@@ -197,14 +204,14 @@ def make_topology(arrays: SceneArrays, frame_bodies: Sequence[int], path: Iterab
     return topology
 
 
-def frame_topology(arrays: SceneArrays, body: int, device: str) -> Any:
-    """Return the forest with one frame, on a body or (-1) on the world."""
-    path = []
-    above = body
-    while above != WORLD:
-        path.append(above)
-        above = int(arrays.parent[above])
-    return make_topology(arrays, [body], sorted(path), device)
+def frame_topology(arrays: SceneArrays, bodies: Sequence[int], device: str) -> Any:
+    """Return the forest with frames, each on a body or (-1) on the world."""
+    path = set()
+    for above in bodies:
+        while above != WORLD:
+            path.add(above)
+            above = int(arrays.parent[above])
+    return make_topology(arrays, bodies, sorted(path), device)
 
 
 def check_bodies(world: World) -> None:
@@ -264,7 +271,8 @@ class Forest:
             self.body_names.append(f"{item.name}/{body.joint.child}")
             self.nq, self.nv = self.nq + nq, self.nv + nv
         if item.robot is not None:
-            self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
+            dofs = {body.joint.name: first_dof + body.v_start for body in item.bodies}
+            self.actuator_dof += [dofs[joint] for joint in item.actuators]
             self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
         for shape in item.shapes:
             self.shapes.append(shape)
@@ -275,13 +283,17 @@ class Forest:
         """Return the last dof that moves a body, -1: none."""
         return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.bodies[body].kind][1] - 1
 
-    # -- loops ---------------------------------------------------------------------------------------------------
+    # -- loops and couplings ------------------------------------------------------------------------------------------
 
     def body_of(self, end: End) -> int:
         """Return the body that one end of a loop is on."""
         if end.item is None or end.body == WORLD:
             return WORLD
         return self.first_body[self.world.items.index(end.item)] + end.body
+
+    def dof_of(self, joint: CoupledJoint) -> int:
+        """Return the dof of a joint that follows or leads another."""
+        return self.first_dof[self.world.items.index(joint.item)] + joint.body.v_start
 
     def loop_walk(self, a: int, b: int) -> list[int]:
         """Return the dofs that move either body, each before those inboard of it: those of b alone come first."""
@@ -400,12 +412,13 @@ class Forest:
     # -- dofs ----------------------------------------------------------------------------------------------------
 
     def limited_dofs(self) -> list[int]:
-        """Return the dofs of one-dof joints that have an end."""
+        """Return the dofs of one-dof joints that have an end; mimic joints come to theirs with their leader."""
         return [
             first + body.v_start
             for first, item in zip(self.first_dof, self.world.items)
             for body in item.bodies
-            if one_dof(body) and (isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper))
+            if one_dof(body) and body.joint.mimic is None
+            if isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper)
         ]
 
     def rubbing_dofs(self) -> list[int]:

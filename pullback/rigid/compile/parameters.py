@@ -17,6 +17,7 @@ from pullback.description.compile import COORDINATES, WORLD
 from pullback.rigid.compile.scene import MATERIAL_ROWS
 from pullback.rigid.compile.shape_rows import ShapeRows
 from pullback.rigid.world.actuators import Actuator
+from pullback.rigid.world.couplings import coupling_rows
 from pullback.rigid.world.items import Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import loop_rows
 from pullback.rigid.world.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
@@ -42,6 +43,7 @@ class Rows(NamedTuple):
     pairs: Tensor
     limits: Tensor
     loops: Tensor
+    couplings: Tensor
     material: Tensor
 
 
@@ -64,6 +66,7 @@ class WorldParameters:
         self.world = world
         self.items = list(world.items)
         self.loops = list(world.loops)
+        self.couplings = list(world.couplings)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
         self.ahead = ahead
@@ -75,7 +78,10 @@ class WorldParameters:
         self._same_type: dict[int, RobotModel] = {}
         self._groups = {
             name: Remembered()
-            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "loops", "material")
+            for name in (
+                *("gravity", "robots", "actuators", "shapes", "fields"),
+                *("pairs", "limits", "loops", "couplings", "material"),
+            )
         }
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -137,6 +143,7 @@ class WorldParameters:
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
             groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self.links, self.like)),
+            groups["couplings"](sources["couplings"], lambda: coupling_rows(self.couplings, self.like)),
             groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
@@ -167,6 +174,7 @@ class WorldParameters:
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
             "loops": _robot_sources(moved, [x for loop in self.loops for end in loop.ends for x in end.values]),
+            "couplings": Sources([x for c in self.couplings for x in (c.multiplier, c.offset)]),
             "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules
