@@ -13,7 +13,9 @@ from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
 from pullback.description.xml_file import parse_xml
 
-ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
+ROBOTS = (
+    "allegro", "ant", "cart_pole", "fetch_arm", "hopper", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5",
+)  # fmt: skip
 PENDULUM = re.compile(r"pendulum(\d+)")
 SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")
 
