@@ -14,7 +14,8 @@ from pullback.description.urdf import read_urdf
 from pullback.description.xml_file import parse_xml
 
 ROBOTS = (
-    "allegro", "ant", "cart_pole", "fetch_arm", "hopper", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5",
+    "allegro", "ant", "cart_pole", "fetch_arm", "hopper", "iiwa7", "laikago", "panda", "panda_gripper",
+    "racecar", "ur5",
 )  # fmt: skip
 PENDULUM = re.compile(r"pendulum(\d+)")
 SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")

@@ -1,4 +1,4 @@
-"""The MuJoCo Hopper: the numbers are those of hopper.xml in gymnasium, with the frames of leg and foot at their joints."""
+"""The MuJoCo Hopper: the numbers are those of hopper.xml in gymnasium; links have their frames at their joints."""
 
 from math import radians
 
