@@ -25,7 +25,7 @@ CHECKED = (".o", ".meta", ".cubin", ".ptx")
 
 def load(module: Any, device: str, block_dim: int) -> None:
     """Load a module's compiled code; what is damaged in the cache, or cannot be loaded from it, is compiled again."""
-    folder = Path(wp.config.kernel_cache_dir) / module.get_module_identifier(block_dim)
+    folder = Path(wp.config.kernel_cache_dir or ".") / module.get_module_identifier(block_dim)
     if _is_damaged(folder):
         shutil.rmtree(folder, ignore_errors=True)
     was_there = folder.exists()
