@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core.host import collection_paused
 
 if TYPE_CHECKING:
-    from pullback import control, soft, thermal, viewer
+    from pullback import control, learn, soft, thermal, viewer
 
 with collection_paused:
     from pullback import sdf
@@ -84,6 +84,7 @@ __all__ = [
     "file_limits",
     "get_num_threads",
     "inverse_kinematics",
+    "learn",
     "load",
     "pseudo_inertia",
     "random_torque_motion",
@@ -98,6 +99,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Read the parts that robots do without when they are first used."""
-    if name in ("control", "soft", "thermal", "viewer"):
+    if name in ("control", "learn", "soft", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")

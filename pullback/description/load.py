@@ -14,7 +14,10 @@ from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
 from pullback.description.xml_file import parse_xml
 
-ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
+ROBOTS = (
+    "allegro", "ant", "cart_pole", "fetch_arm", "hopper", "iiwa7", "laikago", "panda", "panda_gripper",
+    "racecar", "ur5",
+)  # fmt: skip
 PENDULUM = re.compile(r"pendulum(\d{1,9})")
 SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")
 
