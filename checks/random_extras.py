@@ -5,7 +5,7 @@ Drawn from a generator of their own, so that a world that gets none of it is the
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy as np
 import pullback as pb
 from pullback.description.tree import Shape
 
-EXACT = 0.15
-"""How many worlds with implicit gradients are solved by `pb.Exact`, drawn by itself."""
 SHARES = {"shapes": 0.06, "loops": 0.06, "compliant": 0.06}
 """How many worlds have each; some have two or all."""
 EXTRAS = {"shapes": "cylinders, meshes or fields", "loops": "closed loops", "compliant": "compliant contact"}
@@ -27,7 +25,6 @@ class Extras:
     def __init__(self, seed: int, *, plain: bool) -> None:
         self.rng = np.random.default_rng([seed, 2025])
         drawn = {name: self.rng.random() < share for name, share in SHARES.items()}
-        self.exact = not plain and np.random.default_rng([seed, 2028]).random() < EXACT
         self.features = {name for name, is_drawn in drawn.items() if is_drawn and not plain}
 
     def chance(self, probability: float) -> bool:
@@ -49,9 +46,7 @@ class Extras:
                 margin=max(contact.margin, 0.002),
             )
         if "loops" in self.features and contact.cfm == 0.0:
-            contact = replace(contact, cfm=1e-6)
-        if self.exact and contact.gradient == "implicit":
-            return pb.Exact(**{field.name: getattr(contact, field.name) for field in fields(contact)})
+            return replace(contact, cfm=1e-6)
         return contact
 
     def shape(self, shape: Shape) -> Shape:

@@ -99,7 +99,7 @@ def read(column: str) -> dict[str, Part]:
 
 def record(options: Options, found: dict[str, Part]) -> None:
     """Write the figures of the parts that were run beside those of the others."""
-    commit = options.commit or head()
+    commit = (options.commit or head()) + (f" (one case of {options.every})" if options.every > 1 else "")
     parts = read(options.record)
     for name, part in found.items():
         for figure in part.figures:
