@@ -193,7 +193,7 @@ class SHAC:
         observation = env.detach()
         discount = torch.ones_like(env.returns)
         gained, loss, total = (torch.zeros_like(discount) for _ in range(3))
-        actions, observations, seen, rewards, values, ends = ([] for _ in range(6))
+        actions, observations, seen, rewards, values, ends, returns, lengths = ([] for _ in range(8))
         for t in range(config.horizon):
             observations.append(observation.detach())
             seen.append(self.policy.normalize(observation).detach())
@@ -213,7 +213,12 @@ class SHAC:
             rewards.append(reward.detach())
             values.append(value.detach())
             ends.append(over)
-            self._note_finished(over, info)
+            lengths.append(info["episode_length"])
+            returns.append(info["episode_return"])
+        # looked at once, at the end: looking makes a GPU wait
+        over = torch.stack(ends)
+        finished = torch.stack(returns)[over].tolist(), torch.stack(lengths)[over].tolist()
+        self._finished.extend((float(gained), float(length)) for gained, length in zip(*finished))
         return Window(
             loss=loss / config.horizon,
             actions=actions,
@@ -222,7 +227,7 @@ class SHAC:
             rewards=torch.stack(rewards),
             reward_graph=total.sum(),
             values=torch.stack(values),
-            ends=torch.stack(ends),
+            ends=over,
         )
 
     def _value(self, observation: Tensor, terminated: Tensor) -> Tensor:
@@ -231,11 +236,6 @@ class SHAC:
             return torch.zeros_like(self.env.returns)
         value = self.target(self.policy.normalize(observation))
         return torch.where(terminated, torch.zeros_like(value), value)
-
-    def _note_finished(self, over: Tensor, info: dict[str, Tensor]) -> None:
-        if bool(over.any()):
-            pairs = zip(info["episode_return"][over].tolist(), info["episode_length"][over].tolist())
-            self._finished.extend((float(gained), float(length)) for gained, length in pairs)
 
     # -- the policy ------------------------------------------------------------------------------------------------
 
