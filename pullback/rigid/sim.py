@@ -15,7 +15,8 @@ from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
-from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
+from pullback.rigid.compile.drives import implicit_damping, spring_energy
+from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.report_kernels import REPORT_ROWS
@@ -82,7 +83,7 @@ class Sim:
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
-        implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
+        implicit = implicit_damping(self.arrays.drives, self.dt / substeps) if damping == "implicit" else None
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
         self._like = self.parameters.like
         if isinstance(world.contact, Compliant):
@@ -354,13 +355,17 @@ class Sim:
         return Contact(shapes, record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))
 
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""
+        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin.
+
+        Springs count in the potential.
+        """
         q, qd = state.q, state.qd
         rows = self.parameters()
         self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
         totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
         rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
-        return totals[:, 9] + rotors, -(rows.gravity * totals[:, 6:9]).sum(-1)
+        springs = spring_energy(self.arrays.drives, rows.actuators, self.arrays.dof_coordinate, q)
+        return totals[:, 9] + rotors, springs - (rows.gravity * totals[:, 6:9]).sum(-1)
 
     # -- the border ----------------------------------------------------------------------------------------------
 

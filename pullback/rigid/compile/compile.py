@@ -14,9 +14,9 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Body, Model, massless_joints
 from pullback.description.joints import KIND_NUMBER
+from pullback.rigid.compile.drives import DriveArrays, find_drives
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.world.actuators import AFFINE
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
@@ -53,10 +53,7 @@ class SceneArrays:
     pair_dof: np.ndarray
     pair_sign: np.ndarray
     max_contacts: int
-    actuator_dof: np.ndarray
-    actuator_law: np.ndarray
-    actuator_laws: tuple[str, ...]
-    """The kernels files of the laws that actuators follow, the affine one first."""
+    drives: DriveArrays
     limit_dof: np.ndarray
     friction_dof: np.ndarray
     loop_body_a: np.ndarray
@@ -103,12 +100,12 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
     walks = [forest.loop_walk(a, b) for a, b in ends]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
-    laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
+    drives = find_drives(world.items, forest.first_dof)
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
         nv=forest.nv,
-        nu=len(forest.actuator_dof),
+        nu=drives.nu,
         parent=_integers(parents),
         kind=_integers([KIND_NUMBER[body.kind] for body in forest.bodies]),
         constant=np.array([body.constant for body in forest.bodies], dtype=np.float64),
@@ -128,9 +125,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
         max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
-        actuator_dof=_integers(forest.actuator_dof),
-        actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
-        actuator_laws=laws,
+        drives=drives,
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
@@ -163,12 +158,13 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
         "pair_dof_start",
         "pair_dof",
         "pair_sign",
-        "actuator_dof",
-        "actuator_law",
         "limit_dof",
         "friction_dof",
     ):
         setattr(scene, name, on_device(getattr(arrays, name)))
+    scene.nactuator = arrays.drives.count
+    for name in ("start", "dof", "share", "law"):
+        setattr(scene, f"actuator_{name}", wp.array(getattr(arrays.drives, name), device=device))
     for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
         setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
     return scene
@@ -226,8 +222,6 @@ class Forest:
         self.dof_parent: list[int] = []
         self.dof_body: list[int] = []
         self.dof_coordinate: list[int] = []
-        self.actuator_dof: list[int] = []
-        self.actuator_laws: list[str] = []
         self.shapes: list[CollisionShape] = []
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
@@ -256,9 +250,6 @@ class Forest:
             self.v_start.append(self.nv)
             self.body_names.append(f"{item.name}/{body.joint.child}")
             self.nq, self.nv = self.nq + nq, self.nv + nv
-        if item.robot is not None:
-            self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
-            self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
         for shape in item.shapes:
             self.shapes.append(shape)
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
@@ -346,11 +337,13 @@ class Forest:
             return False
         if not (first.group & second.mask and second.group & first.mask):
             return False
+        if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
+            return False
         if item_a != item_b:
             return True
         above = self.neighbour[item_a]
         are_neighbours = a.body == b.body or b.body in above.get(a.body, ()) or a.body in above.get(b.body, ())
-        return first.self_collision and not are_neighbours
+        return first.self_collision and not are_neighbours and not _are_excluded(first, a, b)
 
     def _neighbour(self, item: Placed) -> dict[int, list[int]]:
         """Return for each body of a robot the body it hangs on, the world included, past bodies without mass."""
@@ -416,6 +409,14 @@ def next_dofs(walk: Sequence[int], nv: int) -> list[int]:
 
 def _bodies_with_mass(model: Model) -> set[int]:
     return {body for link, body in zip(model.links, model.link_body) if link.mass > 0.0}
+
+
+def _are_excluded(item: Placed, a: CollisionShape, b: CollisionShape) -> bool:
+    """Tell whether the description says that the links of two shapes never touch."""
+    if item.robot is None:
+        return False
+    links = {item.robot.model.links[shape.link].name for shape in (a, b)}
+    return any(links == {*pair} for pair in item.robot.model.tree.excluded)
 
 
 def _is_endless(shape: CollisionShape) -> bool:

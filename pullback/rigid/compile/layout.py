@@ -38,6 +38,8 @@ class Sizes:
     nq: int
     nv: int
     nu: int
+    nactuator: int
+    """Those with a control, and springs."""
     nshape: int
     nfield: int
     """Rows of parameters of fields."""
@@ -79,7 +81,7 @@ PARAMETERS = Layout(
     Rows("inertias", lambda n: int(INERTIA_ROWS) * n.nbody),
     Rows("dofs", lambda n: int(DOF_ROWS) * n.nv),
     Rows("friction", lambda n: n.nv),
-    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nu),
+    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nactuator),
     Rows("shapes", lambda n: int(SHAPE_ROWS) * n.nshape),
     Rows("fields", lambda n: n.nfield),
     Rows("pairs", lambda n: int(PAIR_ROWS) * n.npair),

@@ -58,13 +58,18 @@ def add_forces(
     for v in range(nv):
         at = v * columns + nv + v
         change[at, w] = change[at, w] - dt * parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
-    for a in range(scene.nu):
+    for a in range(scene.nactuator):
         force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
-        v = scene.actuator_dof[a]
-        at = v * columns
-        change[at + v, w] = change[at + v, w] + dt * slopes[1]
-        change[at + nv + v, w] = change[at + nv + v, w] + dt * slopes[2]
-        change[at + 2 * nv + a, w] = dt * slopes[0]
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            at = scene.actuator_dof[k] * columns
+            share = dt * scratch.dtype(scene.actuator_share[k])
+            for other in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+                v = scene.actuator_dof[other]
+                both = share * scratch.dtype(scene.actuator_share[other])
+                change[at + v, w] = change[at + v, w] + both * slopes[1]
+                change[at + nv + v, w] = change[at + nv + v, w] + both * slopes[2]
+            if a < scene.nu:
+                change[at + 2 * nv + a, w] = share * slopes[0]
 
 
 @wp.func

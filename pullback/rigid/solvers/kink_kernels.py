@@ -13,7 +13,7 @@ import warp as wp
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.solvers.implicit_kernels import slack, tangent_residual
 from pullback.rigid.solvers.rows_kernels import dot_rows
-from pullback.rigid.step.actuator_kernels import actuator
+from pullback.rigid.step.actuator_kernels import actuator, rate_of
 
 # runs of m rows of work: the impulses that cases are read off, the rows that are tied, and for each of these whether it
 # is held, whether the first way held it, and whether its kink is convex; then the lengths of the best gradient, of this
@@ -176,7 +176,7 @@ def control_length(
     by_velocity = nu.dtype(0.0)
     for a in range(scene.nu):
         force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
-        share = slopes[0] * nu[scene.actuator_dof[a], w]
+        share = slopes[0] * rate_of(scene, a, nu, w)
         by_controls += share * share
     for v in range(scene.topology.nv):
         by_velocity += eta[v, w] * eta[v, w]

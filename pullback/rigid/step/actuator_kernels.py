@@ -1,8 +1,8 @@
 """Forces of actuators, and their adjoint (docs/derivations/actuators.md).
 
-Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, which returns the force and its derivatives by
-(u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is the affine one here; in
-worlds with other actuators a chain of laws takes its place (variants.py).
+Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, or of a sum of joints, which returns the force
+and its derivatives by (u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is
+the affine one here; in worlds with other actuators a chain of laws takes its place (variants.py).
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import warp as wp
 
 from pullback.rigid.compile.scene import ACTUATOR_ROWS, Scene
 from pullback.rigid.step.affine_law_kernels import law as affine_law
-from pullback.spatial.arrays import load4
+from pullback.spatial.arrays import load10
 
 SECOND = wp.constant(1)
 
@@ -38,15 +38,36 @@ def law_or_second(kind: int, numbers: Any, u: Any, q: Any, qd: Any):
 
 
 @wp.func
+def length_of(scene: Scene, a: int, q: wp.array2d(dtype=Any), w: int):
+    """Return the sum of an actuator's coordinates, each times its share."""
+    length = q.dtype(0.0)
+    for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+        length += q.dtype(scene.actuator_share[k]) * q[scene.dof_coordinate[scene.actuator_dof[k]], w]
+    return length
+
+
+@wp.func
+def rate_of(scene: Scene, a: int, qd: wp.array2d(dtype=Any), w: int):
+    """Return the sum of velocities, or of cotangents of forces, of an actuator's dofs, each times its share."""
+    rate = qd.dtype(0.0)
+    for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+        rate += qd.dtype(scene.actuator_share[k]) * qd[scene.actuator_dof[k], w]
+    return rate
+
+
+@wp.func
 def actuator(
     scene: Scene, a: int, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
     actuators: wp.array2d(dtype=Any), w: int,
 ):  # fmt: skip
-    """Return the force of actuator a and its derivatives."""
-    v = scene.actuator_dof[a]
+    """Return the force of actuator a and its derivatives; a spring has no control."""
+    control = q.dtype(0.0)
+    if a < scene.nu:
+        control = u[a, w]
     force, slopes, by_numbers = law(
-        scene.actuator_law[a], load4(actuators, a * ACTUATOR_ROWS, w), u[a, w], q[scene.dof_coordinate[v], w], qd[v, w]
-    )
+        scene.actuator_law[a], load10(actuators, a * ACTUATOR_ROWS, w), control, length_of(scene, a, q, w),
+        rate_of(scene, a, qd, w),
+    )  # fmt: skip
     return force, slopes, by_numbers
 
 
@@ -55,11 +76,12 @@ def add_actuator_forces(
     scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
     actuators: wp.array2d(dtype=Any), w: int, tau: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the actuators' forces to tau."""
-    for a in range(scene.nu):
+    """Add the forces of actuators and springs to tau."""
+    for a in range(scene.nactuator):
         force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
-        v = scene.actuator_dof[a]
-        tau[v, w] = tau[v, w] + force
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            v = scene.actuator_dof[k]
+            tau[v, w] = tau[v, w] + q.dtype(scene.actuator_share[k]) * force
 
 
 @wp.func
@@ -70,15 +92,18 @@ def actuator_forces_vjp(
     adj_actuators: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add the cotangents of everything `add_actuator_forces` reads."""
-    for a in range(scene.nu):
-        v = scene.actuator_dof[a]
-        c = scene.dof_coordinate[v]
-        adj = adj_tau[v, w]
+    for a in range(scene.nactuator):
+        adj = rate_of(scene, a, adj_tau, w)
         force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
-        adj_q[c, w] = adj_q[c, w] + slopes[1] * adj
-        adj_qd[v, w] = adj_qd[v, w] + slopes[2] * adj
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            v = scene.actuator_dof[k]
+            c = scene.dof_coordinate[v]
+            share = q.dtype(scene.actuator_share[k]) * adj
+            adj_q[c, w] = adj_q[c, w] + slopes[1] * share
+            adj_qd[v, w] = adj_qd[v, w] + slopes[2] * share
         if adj_u:
-            adj_u[a, w] = adj_u[a, w] + slopes[0] * adj
+            if a < scene.nu:
+                adj_u[a, w] = adj_u[a, w] + slopes[0] * adj
         if adj_actuators:
             for k in range(ACTUATOR_ROWS):
                 row = a * ACTUATOR_ROWS + k

@@ -7,7 +7,10 @@ import warp as wp
 
 @wp.func
 def law(numbers: Any, u: Any, q: Any, qd: Any):
-    """Return the force, its derivatives by (u, q, qd), and those by gain, voltage, slope and limit: eqs. (3), (4)."""
+    """Return the force, its derivatives by (u, q, qd), and those by its numbers: eqs. (4), (5).
+
+    The first numbers are gain, voltage, slope and torque limit; the others are not used.
+    """
     zero = numbers.dtype(0.0)
     gain = numbers[0]
     voltage = numbers[1]
@@ -15,11 +18,11 @@ def law(numbers: Any, u: Any, q: Any, qd: Any):
     applied = wp.clamp(u, -voltage, voltage)
     force = gain * applied - numbers[2] * qd
     slopes = wp.vector(gain, zero, -numbers[2])
-    by_numbers = wp.vector(applied, zero, -qd, zero)
+    by_numbers = wp.vector(applied, zero, -qd, zero, zero, zero, zero, zero, zero, zero)
     if u > voltage or u < -voltage:
-        slopes = wp.vector(zero, zero, -numbers[2])
-        by_numbers = wp.vector(applied, gain * wp.sign(u), -qd, zero)
+        slopes[0] = zero
+        by_numbers[1] = gain * wp.sign(u)
     if force > limit or force < -limit:
         slopes = wp.vector(zero, zero, zero)
-        by_numbers = wp.vector(zero, zero, zero, wp.sign(force))
+        by_numbers = wp.vector(zero, zero, zero, wp.sign(force), zero, zero, zero, zero, zero, zero)
     return wp.clamp(force, -limit, limit), slopes, by_numbers

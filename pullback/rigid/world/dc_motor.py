@@ -46,9 +46,9 @@ class DCMotor(Actuator):
         stiffness = _product(gear, kt)
         gain = _product(stiffness, 1.0 / R)
         if self.current_limit is None:
-            return gain, voltage, _product(gain, stiffness), None
+            return Numbers(gain, voltage, _product(gain, stiffness), None)
         limit = check_number(f"{what}: current_limit", self.current_limit, least=0.0, finite=False)
-        return gain, voltage, _product(gain, stiffness), _magnitude(_product(stiffness, limit))
+        return Numbers(gain, voltage, _product(gain, stiffness), _magnitude(_product(stiffness, limit)))
 
     def control_reach(self, numbers: Tensor) -> Tensor:
         """Return the supply voltage (b,)."""
