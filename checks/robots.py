@@ -193,12 +193,12 @@ def main() -> None:
     console = Console()
     page = ["# Robots tested", ""]
     page += [
-        "Written by `make robots`: every robot file in the packages of `pullback[dev]`, and in those of dm_control and",
-        "robosuite where they are installed. Pinocchio reads the same URDF file by itself; poses of all links, mass matrix",
-        "and inverse dynamics are compared at ten random states, relative to the largest entry. URDFs with ball or planar",
-        "joints are loaded only. MuJoCo reads the same MJCF file; compared are poses of bodies and sites, passive forces",
-        "(gravity, velocity products, springs, dampers) and what actuators do in a World, at controls beyond their ranges",
-        "too. What a warning names as left out is left out there as well.",
+        "Written by `make robots`: every robot file in the packages of `pullback[dev]`, and in dm_control and",
+        "robosuite where they are installed. Pinocchio reads the same URDF file by itself; poses of all links,",
+        "mass matrix and inverse dynamics are compared at ten random states, relative to the largest entry. URDFs",
+        "with ball or planar joints are loaded only. MuJoCo reads the same MJCF file; compared are poses of bodies",
+        "and sites, passive forces (gravity, velocity products, springs, dampers) and what actuators do in a",
+        "World, at controls beyond their ranges too. What a warning names as left out is left out there as well.",
         "",
     ]
     wrong = 0
