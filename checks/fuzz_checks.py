@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from rich.console import Console
 
 import pullback as pb
 from checks.fuzz_convex import CONVEX, depth, reach, separation
@@ -61,6 +62,26 @@ class Findings:
     def check_true(self, what: str, holds: bool, where: str) -> None:
         """Note whether something that must hold does."""
         self.check(what, np.array([0.0 if holds else 1.0]), 0.0, where)
+
+    def show(self, console: Console) -> None:
+        """Print what broke a bound."""
+        for name, seen in self.broken.items():
+            console.print(f"[red]{name}[/red]: {len(seen)} cases", *seen[:5], sep="\n  ", highlight=False)
+        console.print(f"{sum(self.checks.values()):,} checks, {len(self.broken)} laws broken")
+
+    def rows(self) -> list[str]:
+        """Return what was checked as rows of a table: what, how often, worst figure, bound, verdict."""
+        lines = []
+        for name in sorted(self.checks):
+            bound, worst = self.bounds[name], self.worst[name][0]
+            verdict = "" if np.isinf(bound) else "**broken**" if name in self.broken else "ok"
+            limit = "none" if np.isinf(bound) else f"{bound:.0e}" if 0 < bound < 1 else f"{bound:g}"
+            lines.append(f"| {name} | {self.checks[name]:,} | {max(worst, 0.0):.1g} | {limit} | {verdict} |")
+        return lines
+
+    def told(self) -> list[str]:
+        """Return what broke a bound as a list."""
+        return [f"- {name}: {len(seen)} times; {seen[0]}" for name, seen in self.broken.items()] or ["Nothing."]
 
 
 @dataclass

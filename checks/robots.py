@@ -57,6 +57,7 @@ COLLECTIONS = (
     Collection("Gymnasium (MJCF)", "gymnasium", "gymnasium/envs/mujoco/assets", "*.xml"),
     Collection("dm_control (MJCF)", "dm_control", "dm_control/suite", "*.xml", left_out="/common/"),
     Collection("robosuite (MJCF)", "robosuite", "robosuite/models/assets/robots", "robot.xml"),
+    Collection("MuJoCo (MJCF)", "mujoco", "mujoco/testdata", "*.xml"),
     Collection("pybullet_data (MJCF)", "pybullet", "pybullet_data/mjcf", "*.xml"),
 )
 
@@ -86,6 +87,19 @@ def files_of(collection: Collection) -> Iterator[tuple[str, Path]]:
     found = sorted(file for file in folder.rglob(collection.pattern) if collection.left_out not in str(file))
     for file in found[:: collection.every]:
         yield str(file.relative_to(folder)), file
+
+
+def installed_files() -> list[tuple[str, Path]]:
+    """Return the robots of all installed collections by name, random objects left out."""
+    files = []
+    for collection in COLLECTIONS:
+        if "random" in collection.name:
+            continue
+        try:
+            files += [(f"{collection.name}: {name}", file) for name, file in files_of(collection)]
+        except PackageNotFoundError:
+            continue
+    return files
 
 
 def examine(name: str, file: Path) -> Row:

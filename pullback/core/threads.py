@@ -7,27 +7,61 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from ctypes import c_int32
 from functools import cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
+import torch
+
+from pullback.core.errors import PullbackError
+
 WORLDS_PER_SHARD = 64
-"""A thread is worth waking for at least this many worlds."""
+"""A thread is worth waking for at least this many evaluations of a robot's dynamics."""
+
+_chosen: int | None = None
 
 
-def shards_for(worlds: int, threads: int) -> int:
-    """Return how many threads a batch of worlds is worth; each has its own shard of scratch."""
-    return max(1, min(threads, worlds // WORLDS_PER_SHARD))
+def set_num_threads(threads: int | None) -> None:
+    """Set how many CPU threads simulations use; None, the default: as many as torch, `torch.get_num_threads()`.
+
+    For a small policy beside a simulation, `torch.set_num_threads(1)` and `pb.set_num_threads(n)` are fastest: torch's
+    own threads do not pay for small matrices, and on a busy machine they wait for each other.
+    """
+    global _chosen
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise PullbackError(f"threads is {threads!r}; give a whole number above zero, or None for torch's number")
+    _chosen = threads
 
 
-def run_on_shards(work: Callable[[int], None], shards: int) -> None:
-    """Call `work(shard)` for every shard, each on a thread of its own, the first on this one."""
+def get_num_threads() -> int:
+    """Return how many CPU threads simulations use."""
+    return torch.get_num_threads() if _chosen is None else _chosen
+
+
+def shards_for(worlds: int, threads: int, work: int = 1) -> int:
+    """Return how many threads a batch of worlds is worth, each of which costs `work` evaluations of dynamics.
+
+    Each thread has its own shard of scratch.
+    """
+    return max(1, min(threads, worlds, worlds * work // WORLDS_PER_SHARD))
+
+
+def run_on_shards(work: Callable[[int], None], shards: int, stop: c_int32 | None = None) -> None:
+    """Call `work(shard)`, which takes pieces until there are none, for every shard on a thread of its own.
+
+    The first thread is this one; others that have not begun when it is done, on a busy machine, are not waited for.
+    If there is `stop`, this thread only waits, and Ctrl-C sets it to 1 for the others to see.
+    """
+    here = 1 if stop is None else 0
     futures: list[Future[None]] = []
     try:
-        futures += [_pool(shards - 1).submit(work, shard) for shard in range(1, shards)]
-        work(0)
+        futures += [_pool(shards - here).submit(work, shard) for shard in range(here, shards)]
+        if stop is None:
+            work(0)
+            futures = [future for future in futures if not future.cancel()]
     finally:
-        _wait_for(futures)
+        _wait_for(futures, stop)
     for future in futures:
         future.result()
 
@@ -37,14 +71,17 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
 
 
-def _wait_for(futures: list[Future[None]]) -> None:
+def _wait_for(futures: list[Future[None]], stop: c_int32 | None = None) -> None:
     """Wait until all are done, even after Ctrl-C: the arrays they use must outlive them."""
     interrupted = False
     while not all(future.done() for future in futures):
         try:
-            wait(futures)
+            # not for ever: an interrupt by another thread, as of a notebook, does not wake this one
+            wait(futures, timeout=0.1)
         except KeyboardInterrupt:
             interrupted = True
+            if stop is not None:
+                stop.value = 1
     if interrupted:
         raise KeyboardInterrupt
 
@@ -92,7 +129,14 @@ def run_side_by_side(function: Callable[..., Any], arguments: Sequence[Sequence[
             helpers[-1].calls.put((function, others))
         function(*arguments[0])
         for helper in helpers:
-            helper.completions.get()
+            # a call that has not begun, on a busy machine, is made here
+            try:
+                waiting = helper.calls.get_nowait()
+            except Empty:
+                helper.completions.get()
+                continue
+            assert waiting is not None
+            waiting[0](*waiting[1])
     except BaseException:
         # after an interrupt nobody knows which calls have begun: these helpers are not used again
         for helper in helpers:

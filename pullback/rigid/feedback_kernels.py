@@ -12,7 +12,7 @@ from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.rollout_kernels import copy_state, keep_state
 from pullback.rigid.step.integrate_kernels import integrate
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
 from pullback.robot.joint_kernels import joint_difference
@@ -84,6 +84,8 @@ def kernels(kind: Step):
         first = int(-1)
         unconverged = int(0)
         for t in range(job.steps // job.substeps):
+            if is_stopped(job):
+                break
             if flags & NOT_FINITE == 0:
                 write_difference(
                     job.scene, rows_from(nominal_q, t * nq), rows_from(nominal_qd, t * nv), rows_from(scratch, place.q),

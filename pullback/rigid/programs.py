@@ -33,6 +33,9 @@ GRADIENT_ADVICE = (
 Kernels = Callable[[Step], tuple[Any, Any]]
 
 
+STEP_WORK = 4
+"""What a step with contact costs, in evaluations of a robot's dynamics, at least."""
+
 PLANS = 32
 """Rollouts of different lengths whose launches are remembered."""
 
@@ -163,7 +166,9 @@ class WorldPrograms:
             self._operator("feedback", feedback_kernels.kernels, inputs), rows, self.plan(steps, Every(1))
         )
         scratch = [*plain.scratch, 2 * a.nv]
-        return Program(plain.operator, plain._constants, rows=rows, scratch=scratch, vjp_scratch=scratch)
+        return Program(
+            plain.operator, plain._constants, rows=rows, scratch=scratch, vjp_scratch=scratch, work=plain.work
+        )
 
     def _momentum(self) -> Program:
         n = self.arrays.nbody
@@ -196,8 +201,9 @@ class WorldPrograms:
             return job
 
         return Program(
-            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs
-        )
+            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs,
+            work=STEP_WORK * int(plan.kept[-1]),
+        )  # fmt: skip
 
 
 def _on_device(values: np.ndarray, device: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
@@ -121,6 +121,8 @@ def kernels(kind: Step):
         unconverged = int(0)
         kept = int(1)
         for t in range(job.steps):
+            if is_stopped(job):
+                break
             if flags & NOT_FINITE == 0:
                 raised = step(job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch)
                 if raised & NOT_CONVERGED != 0:
@@ -156,6 +158,8 @@ def kernels(kind: Step):
             scratch[place.next_adj_state + r, w] = real(0.0)
         kept = int(job.nkept - 1)
         for k in range(job.nactions):
+            if is_stopped(job):
+                break
             op = job.actions[3 * k]
             t = job.actions[3 * k + 1]
             slot = job.actions[3 * k + 2]

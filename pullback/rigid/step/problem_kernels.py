@@ -47,6 +47,16 @@ class Job:
     kept: wp.array(dtype=wp.int32)
     nactions: int
     actions: wp.array(dtype=wp.int32)
+    stop: wp.array(dtype=wp.int32)  # one number that Ctrl-C makes 1; without data on a GPU and in short launches
+
+
+@wp.func
+def is_stopped(job: Job):
+    """Return whether the user has interrupted the launch."""
+    stopped = bool(False)
+    if job.stop:
+        stopped = job.stop[0] != 0
+    return stopped
 
 
 @wp.func
