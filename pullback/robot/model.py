@@ -14,6 +14,7 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.core.finite import refuse_not_finite
 from pullback.description.compile import Model
+from pullback.robot.loops import close_loops
 from pullback.robot.operators import Programs
 from pullback.robot.parameters import Kinematics
 from pullback.robot.springs import Springs
@@ -75,6 +76,16 @@ class RobotModel(Springs):
             jacobian = jacobian @ self._coupling()[2]
         jacobian = jacobian.reshape(*batch, 6, self.nv)
         return jacobian[..., :3, :], jacobian[..., 3:, :]
+
+    def close_loops(self, q: Tensor, *, iterations: int = 30, tolerance: float | None = None) -> Tensor:
+        """Return coordinates (*batch, nq) near q at which the loops of the description are closed.
+
+        Joints move as little as they can, a floating base not at all. `tolerance` [m, rad] is 1e-12, in float32 1e-6,
+        unless given. Gradients are those of the projection, to first order in how far the loops were open.
+        """
+        self._flatten(q=(q, self.nq))
+        usual = 1e-12 if self.dtype == torch.float64 else 1e-6
+        return close_loops(self, q, iterations=iterations, tolerance=usual if tolerance is None else tolerance)
 
     def _poses(self, q: Tensor, links: tuple[int, ...]) -> Tensor:
         batch, (flat,) = self._flatten(q=(q, self.nq))
