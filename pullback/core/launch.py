@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import warp as wp
 
 from pullback.core.modules import record
-from pullback.core.threads import WORLDS_PER_SHARD, run_on_shards
+from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
 PIECES = 16
 """Pieces of the batch for each CPU thread, handed out as threads come free."""
@@ -66,6 +66,7 @@ class Launcher:
         self.constants = constants
         self.work = work
         self.steps = constants.steps if hasattr(constants, "stop") and device == "cpu" else 0
+        self.sharing = Sharing()
         self._local = threading.local()
 
     def is_long(self, worlds: int) -> bool:
@@ -95,7 +96,10 @@ class Launcher:
                     block.stop_at(stop)
                     block(arrays, first // size if fixed else shard, first, min(size, worlds - first))
 
-        run_on_shards(work, shards, stop)
+        if stop is None:
+            run_side_by_side(work, [(shard,) for shard in range(shards)], self.sharing)
+        else:
+            run_interruptibly(work, shards, stop)
 
     def copy(self) -> FixedLaunch:
         """Return this thread's last launch on a CPU with arguments of its own."""

@@ -6,10 +6,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ctypes import c_int32
-from functools import cache
 from queue import Empty, SimpleQueue
+from time import perf_counter, thread_time
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ def set_num_threads(threads: int | None) -> None:
     """Set how many CPU threads simulations use; None, the default: as many as torch, `torch.get_num_threads()`.
 
     For a small policy beside a simulation, `torch.set_num_threads(1)` and `pb.set_num_threads(n)` are fastest: torch's
-    own threads do not pay for small matrices, and on a busy machine they wait for each other.
+    own threads do not pay for small matrices, and keep cores busy while they wait for more work.
     """
     global _chosen
     if threads is not None and (not isinstance(threads, int) or threads < 1):
@@ -47,47 +46,40 @@ def shards_for(worlds: int, threads: int, work: int = 1) -> int:
     return max(1, min(threads, worlds, worlds * work // WORLDS_PER_SHARD))
 
 
-def run_on_shards(work: Callable[[int], None], shards: int, stop: c_int32 | None = None) -> None:
-    """Call `work(shard)`, which takes pieces until there are none, for every shard on a thread of its own.
+class Sharing:
+    """Decide from earlier launches whether other threads help.
 
-    The first thread is this one; others that have not begun when it is done, on a busy machine, are not waited for.
-    If there is `stop`, this thread only waits, and Ctrl-C sets it to 1 for the others to see.
+    One thread would take about as long as all took of the CPU together. Where that is hardly more than the time that
+    passed, threads had to wait for a core, which other programs or torch's threads held; then launches stay on one
+    thread for a while, longer each time that sharing fails again.
     """
-    here = 1 if stop is None else 0
-    futures: list[Future[None]] = []
-    try:
-        futures += [_pool(shards - here).submit(work, shard) for shard in range(here, shards)]
-        if stop is None:
-            work(0)
-            futures = [future for future in futures if not future.cancel()]
-    finally:
-        _wait_for(futures, stop)
-    for future in futures:
-        future.result()
 
+    GAIN = 1.1
+    """How many times faster sharing has to be."""
+    FIRST_REST = 4.0
+    """How long one thread works alone at first, in times of the launch that failed."""
+    LONGEST_REST = 0.5
+    """How long at most until sharing is tried again [s]."""
 
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="pullback")
+    def __init__(self) -> None:
+        self.rest = 0.0
+        self.until = 0.0
 
+    def is_worth_it(self) -> bool:
+        """Return whether the next launch should be shared."""
+        return self.until == 0.0 or perf_counter() >= self.until
 
-def _wait_for(futures: list[Future[None]], stop: c_int32 | None = None) -> None:
-    """Wait until all are done, even after Ctrl-C: the arrays they use must outlive them."""
-    interrupted = False
-    while not all(future.done() for future in futures):
-        try:
-            # not for ever: an interrupt by another thread, as of a notebook, does not wake this one
-            wait(futures, timeout=0.1)
-        except KeyboardInterrupt:
-            interrupted = True
-            if stop is not None:
-                stop.value = 1
-    if interrupted:
-        raise KeyboardInterrupt
+    def learn(self, elapsed: float, busy: float) -> None:
+        """Take in a shared launch: seconds that passed, and CPU seconds of all its threads."""
+        if busy >= self.GAIN * elapsed:
+            self.rest = self.until = 0.0
+        else:
+            self.rest = min(max(2.0 * self.rest, self.FIRST_REST * elapsed), self.LONGEST_REST)
+            self.until = perf_counter() + self.rest
 
 
 class _Helper(threading.Thread):
-    """A thread that waits for one call after another, and wakes in a third of the time a pool takes.
+    """A thread that waits for one call after another, and wakes in a third of the time that a pool of Python's takes.
 
     Calls go in and completions come out through queues: a queue operation is done or not done when Ctrl-C arrives,
     never half done.
@@ -96,14 +88,31 @@ class _Helper(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="pullback helps", daemon=True)
         self.calls: SimpleQueue[tuple[Callable[..., Any], Sequence[Any]] | None] = SimpleQueue()
-        self.completions: SimpleQueue[None] = SimpleQueue()
+        self.completions: SimpleQueue[tuple[float, Exception | None]] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        """Make calls until None arrives."""
+        """Make calls until None arrives; each completion is the CPU seconds it took and the error it raised."""
         while (call := self.calls.get()) is not None:
-            call[0](*call[1])
-            self.completions.put(None)
+            error = None
+            start = thread_time()
+            try:
+                call[0](*call[1])
+            except Exception as raised:
+                error = raised
+            self.completions.put((thread_time() - start, error))
+
+    def completed(self) -> float:
+        """Wait for the call that was begun, raise its error, and return the CPU seconds it took."""
+        while True:
+            try:
+                # not for ever: an interrupt by another thread, as of a notebook, does not wake this one
+                seconds, error = self.completions.get(timeout=0.1)
+            except Empty:
+                continue
+            if error is not None:
+                raise error
+            return seconds
 
     def dismiss(self) -> None:
         """Wait until all queued calls are done, even after Ctrl-C: the arrays they use must outlive them."""
@@ -120,25 +129,54 @@ class _Helper(threading.Thread):
 _IDLE: deque[_Helper] = deque()
 
 
-def run_side_by_side(function: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> None:
-    """Call a function once with each tuple of arguments, at the same time; the first call is made on this thread."""
+def run_side_by_side(
+    function: Callable[..., Any], arguments: Sequence[Sequence[Any]], sharing: Sharing | None = None
+) -> None:
+    """Call a function once with each tuple of arguments, at the same time; the first call is made on this thread.
+
+    Calls that another thread has not begun when this one is done, on a busy machine, are made here too.
+    """
+    if sharing is not None and not sharing.is_worth_it():
+        for given in arguments:
+            function(*given)
+        return
     helpers: list[_Helper] = []
+    start, start_busy = perf_counter(), thread_time()
+    busy = 0.0
     try:
         for others in arguments[1:]:
             helpers.append(_idle_helper())
             helpers[-1].calls.put((function, others))
         function(*arguments[0])
         for helper in helpers:
-            # a call that has not begun, on a busy machine, is made here
             try:
                 waiting = helper.calls.get_nowait()
             except Empty:
-                helper.completions.get()
+                busy += helper.completed()
                 continue
             assert waiting is not None
             waiting[0](*waiting[1])
     except BaseException:
         # after an interrupt nobody knows which calls have begun: these helpers are not used again
+        for helper in helpers:
+            helper.dismiss()
+        raise
+    _IDLE.extend(helpers)
+    if sharing is not None:
+        sharing.learn(perf_counter() - start, busy + thread_time() - start_busy)
+
+
+def run_interruptibly(work: Callable[[int], None], shards: int, stop: c_int32) -> None:
+    """Call `work(shard)` for every shard on another thread; Ctrl-C sets `stop` to 1, at which they should return."""
+    helpers: list[_Helper] = []
+    try:
+        for shard in range(shards):
+            helpers.append(_idle_helper())
+            helpers[-1].calls.put((work, (shard,)))
+        for helper in helpers:
+            helper.completed()
+    except BaseException:
+        stop.value = 1
         for helper in helpers:
             helper.dismiss()
         raise
@@ -154,7 +192,6 @@ def _idle_helper() -> _Helper:
 
 def _after_fork() -> None:
     """Forget the threads in a forked child, where they do not exist."""
-    _pool.cache_clear()
     _IDLE.clear()
 
 
