@@ -83,6 +83,10 @@ class Model:
         """Return the bodies whose coordinates the user gives."""
         return [b for b in self.bodies if b.joint.mimic is None]
 
+    def independent_coordinates(self) -> list[int]:
+        """Return which of the coordinates of all bodies the user gives."""
+        return [b.q_start + k for b in self.independent_bodies() for k in range(COORDINATES[b.kind][0])]
+
 
 def compile_tree(tree: Tree, base: str | None = None) -> Model:
     """Compile a checked tree; `base` is "fixed" or "floating", by default what the description says."""

@@ -95,6 +95,7 @@ class WorldPrograms:
             nfield=a.geometry.rows,
             npair=a.npair,
             nloop=a.nloop,
+            ncoupling=a.ncoupling,
             impulses=self.nimpulse,
             contacts=a.max_contacts,
             scalars=a.nscalar,

@@ -17,6 +17,7 @@ from pullback.description.joints import KIND_NUMBER
 from pullback.rigid.compile.drives import DriveArrays, find_drives
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
+from pullback.rigid.world.couplings import CoupledJoint, check_coupled
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
@@ -62,6 +63,9 @@ class SceneArrays:
     loop_sign: np.ndarray
     loop_row_loop: np.ndarray
     loop_row_kind: np.ndarray
+    coupling_start: np.ndarray
+    coupling_follower: np.ndarray
+    coupling_leader: np.ndarray
     body_names: list[str]
     shape_names: list[str]
     actuator_names: list[str]
@@ -82,15 +86,21 @@ class SceneArrays:
         return len(self.loop_start)
 
     @property
+    def ncoupling(self) -> int:
+        """Number of joints that follow others."""
+        return len(self.coupling_start)
+
+    @property
     def nscalar(self) -> int:
-        """Number of rows of loops, joint limits and dry friction, at most."""
-        return len(self.loop_row_loop) + len(self.limit_dof) + len(self.friction_dof)
+        """Number of rows of loops, couplings, joint limits and dry friction, at most."""
+        return len(self.loop_row_loop) + self.ncoupling + len(self.limit_dof) + len(self.friction_dof)
 
 
 def compile_world(world: World, max_contacts: int | None = None, without: Collection[Part] = ()) -> SceneArrays:
     """Return the arrays of a world, some parts left out; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
     check_closed(world.loops, world.contact.cfm)
+    check_coupled(world.couplings)
     forest = Forest(world)
     shapes = forest.shapes
     pairs = [] if "contacts" in without else forest.ordered_pairs()
@@ -98,7 +108,11 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
-    walks = [forest.loop_walk(a, b) for a, b in ends]
+    pulled = [[forest.dof_of(joint) for joint in (c.follower, c.leader)] for c in world.couplings]
+    coupled = [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]
+    # tables of nv dofs behind dof_parent: of loops, then of couplings
+    walks = [forest.loop_walk(a, b) for a, b in ends + coupled]
+    starts = [(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
     drives = find_drives(world.items, forest.first_dof)
     return SceneArrays(
@@ -130,10 +144,13 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
         loop_body_b=_integers([b for _, b in ends]),
-        loop_start=_integers([(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]),
+        loop_start=_integers(starts[: len(ends)]),
         loop_sign=_integers([sign for a, b in ends for sign in forest.loop_signs(a, b)]),
         loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
         loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
+        coupling_start=_integers(starts[len(ends) :]),
+        coupling_follower=_integers([follower for follower, _ in pulled]),
+        coupling_leader=_integers([leader for _, leader in pulled]),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
@@ -150,23 +167,19 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.topology = make_topology(arrays, [], range(arrays.nbody), device)
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
-    scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
+    scene.nloop, scene.nloop_row, scene.ncoupling = arrays.nloop, len(arrays.loop_row_loop), arrays.ncoupling
     for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
-    for name in (
-        "pair_dof_start",
-        "pair_dof",
-        "pair_sign",
-        "limit_dof",
-        "friction_dof",
-    ):
+    for name in ("pair_dof_start", "pair_dof", "pair_sign", "limit_dof", "friction_dof"):
         setattr(scene, name, on_device(getattr(arrays, name)))
     scene.nactuator = arrays.drives.count
     for name in ("start", "dof", "share", "law"):
         setattr(scene, f"actuator_{name}", wp.array(getattr(arrays.drives, name), device=device))
     for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
         setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
+    for name in ("start", "follower", "leader"):
+        setattr(scene, f"coupling_{name}", on_device(getattr(arrays, f"coupling_{name}")))
     return scene
 
 
@@ -259,13 +272,17 @@ class Forest:
         """Return the last dof that moves a body, -1: none."""
         return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.bodies[body].kind][1] - 1
 
-    # -- loops ---------------------------------------------------------------------------------------------------
+    # -- loops and couplings ------------------------------------------------------------------------------------------
 
     def body_of(self, end: End) -> int:
         """Return the body that one end of a loop is on."""
         if end.item is None or end.body == WORLD:
             return WORLD
         return self.first_body[self.world.items.index(end.item)] + end.body
+
+    def dof_of(self, joint: CoupledJoint) -> int:
+        """Return the dof of a joint that follows or leads another."""
+        return self.first_dof[self.world.items.index(joint.item)] + joint.body.v_start
 
     def loop_walk(self, a: int, b: int) -> list[int]:
         """Return the dofs that move either body, each before those inboard of it: those of b alone come first."""
@@ -382,12 +399,13 @@ class Forest:
     # -- dofs ----------------------------------------------------------------------------------------------------
 
     def limited_dofs(self) -> list[int]:
-        """Return the dofs of one-dof joints that have an end."""
+        """Return the dofs of one-dof joints that have an end; mimic joints come to theirs with their leader."""
         return [
             first + body.v_start
             for first, item in zip(self.first_dof, self.world.items)
             for body in item.bodies
-            if one_dof(body) and (isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper))
+            if one_dof(body) and body.joint.mimic is None
+            if isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper)
         ]
 
     def rubbing_dofs(self) -> list[int]:

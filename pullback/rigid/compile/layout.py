@@ -13,6 +13,7 @@ from pullback.rigid.compile.scene import (
     ADJ_CONTACT_ROWS,
     CANDIDATE_ROWS,
     CONTACT_ROWS,
+    COUPLING_ROWS,
     LOOP_ROWS,
     MATERIAL_ROWS,
     MAX_CANDIDATES,
@@ -45,11 +46,12 @@ class Sizes:
     """Rows of parameters of fields."""
     npair: int
     nloop: int
+    ncoupling: int
     impulses: int
     """Rows of the impulses that a state holds: none unless the solver starts warm."""
     contacts: int
     scalars: int
-    """Rows of joint limits, dry friction and loops."""
+    """Rows of loops, couplings, joint limits and dry friction."""
     hulls: bool
     stages: int
     """Evaluations of the acceleration in an explicit step."""
@@ -87,6 +89,7 @@ PARAMETERS = Layout(
     Rows("pairs", lambda n: int(PAIR_ROWS) * n.npair),
     Rows("limits", lambda n: 2 * n.nv),
     Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
+    Rows("couplings", lambda n: int(COUPLING_ROWS) * n.ncoupling),
     Rows("material", lambda n: int(MATERIAL_ROWS), "numbers of a force law of contacts"),
 )
 
@@ -118,7 +121,7 @@ SCRATCH = Layout(
     Rows("blocks", lambda n: int(BLOCK_ROWS) * n.contacts, "bias and diagonal block of a contact"),
     Rows("Y", lambda n: 3 * n.nv * n.contacts, "J L^-1 of contacts"),
     Rows("scalars", lambda n: int(SCALAR_ROWS) * n.scalars),
-    Rows("Y_scalar", lambda n: n.nv * n.scalars, "J L^-1 of limits, dry friction and loops"),
+    Rows("Y_scalar", lambda n: n.nv * n.scalars, "J L^-1 of loops, couplings, limits and dry friction"),
     Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
     Rows("lam", lambda n: n.m, "impulses"),
     Rows("warm", lambda n: 1, "1: the sweeps started from the impulses of the last step"),

@@ -18,6 +18,7 @@ from pullback.rigid.compile.drives import ImplicitDamping, spring_rows
 from pullback.rigid.compile.scene import ACTUATOR_ROWS, MATERIAL_ROWS
 from pullback.rigid.compile.shape_rows import ShapeRows
 from pullback.rigid.world.actuators import Actuator
+from pullback.rigid.world.couplings import coupling_rows
 from pullback.rigid.world.items import Placed, has_dry_friction, has_spring, one_dof
 from pullback.rigid.world.loops import loop_rows
 from pullback.rigid.world.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
@@ -43,6 +44,7 @@ class Rows(NamedTuple):
     pairs: Tensor
     limits: Tensor
     loops: Tensor
+    couplings: Tensor
     material: Tensor
 
 
@@ -64,6 +66,7 @@ class WorldParameters:
         self.world = world
         self.items = list(world.items)
         self.loops = list(world.loops)
+        self.couplings = list(world.couplings)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
         self.implicit = implicit
@@ -74,7 +77,7 @@ class WorldParameters:
         self._rubbing = [{b.joint.child for b in item.bodies if has_dry_friction(item, b)} for item, _ in self.robots]
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
-        others = ("springs", "actuators", "shapes", "fields", "pairs", "limits", "loops", "material")
+        others = ("springs", "actuators", "shapes", "fields", "pairs", "limits", "loops", "couplings", "material")
         self._groups = {name: Remembered() for name in ("gravity", "robots", *others)}
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -135,6 +138,7 @@ class WorldParameters:
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
             groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self.links, self.like)),
+            groups["couplings"](sources["couplings"], lambda: coupling_rows(self.couplings, self.like)),
             groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
@@ -166,6 +170,7 @@ class WorldParameters:
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
             "loops": _robot_sources(moved, [x for loop in self.loops for end in loop.ends for x in end.values]),
+            "couplings": Sources([x for c in self.couplings for x in (c.multiplier, c.offset)]),
             "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules

@@ -8,6 +8,7 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
     limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
     friction    1 row a dof         dry friction [N·m, N]
     loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
+    couplings   2 rows a coupling   multiplier and offset of a joint that follows another
 
 A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
 a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
@@ -42,6 +43,7 @@ SHAPE_POSITION = wp.constant(13)
 
 PAIR_ROWS = wp.constant(2)
 LOOP_ROWS = wp.constant(24)
+COUPLING_ROWS = wp.constant(2)
 ACTUATOR_ROWS = wp.constant(10)
 MATERIAL_ROWS = wp.constant(2)  # of a force law of contacts
 
@@ -112,3 +114,7 @@ class Scene:
     nloop_row: int
     loop_row_loop: wp.array(dtype=wp.int32)  # of each row: its loop
     loop_row_kind: wp.array(dtype=wp.int32)  # and which of the loop's six motions it stops (loop_kernels.py)
+    ncoupling: int
+    coupling_start: wp.array(dtype=wp.int32)  # the walk over the dofs above both joints, as of a loop
+    coupling_follower: wp.array(dtype=wp.int32)  # dofs
+    coupling_leader: wp.array(dtype=wp.int32)

@@ -25,6 +25,7 @@ from pullback.rigid.step.constraint_kernels import (
     SLOPE,
     row_dots,
 )
+from pullback.rigid.step.coupling_kernels import coupling_bias_vjp, coupling_jacobian_vjp
 from pullback.rigid.step.dynamics_kernels import add_transposed_product, solve_factor
 from pullback.rigid.step.jacobian_kernels import jacobian_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows
@@ -105,7 +106,7 @@ def scalar_bias_vjp(
     dt = scratch.dtype(job.settings.dt)
     for k in range(ns):
         scratch[place.alpha + 3 * nc + k, w] = zero
-    for k in range(scene.nloop_row, ns):
+    for k in range(scene.nloop_row + scene.ncoupling, ns):
         row = k * SCALAR_ROWS
         v = int(scalars[row + DOF, w])
         slope = scalars[row + SCALAR_SLOPE, w]
@@ -229,7 +230,7 @@ def write_term(
 ):
     """Write alpha and the rates x of one term alpha^T J x, and y, z of one y^T M z; return which of them there are."""
     place = job.scratch
-    moving = 3 * nc + job.scene.nloop_row  # rows of J that are not constant, the first ones
+    moving = 3 * nc + job.scene.nloop_row + job.scene.ncoupling  # rows of J that are not constant, the first ones
     source = int(place.qd)  # of the rates
     has = int(HAS_J_TERM)
     if term == APPROACHING:
@@ -301,6 +302,7 @@ def rows_vjp(
     """Add what the rows ask for: of parameters and coordinates by their biases, of bodies' poses by J, and by M."""
     bounces = contact_bias_vjp(job, nc, w, adj_parameters, scratch)
     scalar_bias_vjp(job, nc, ns, w, adj_parameters, scratch)
+    coupling_bias_vjp(job, nc, parameters, w, adj_parameters, scratch)
     if bounces:
         approach_vjp(job, nc, ns, w, scratch)
     terms = int(UNCONVERGED)
@@ -311,5 +313,6 @@ def rows_vjp(
         if has & HAS_J_TERM != 0:
             # the errors of loops come with J v
             jacobian_vjp(job, nc, term == MULTIPLIERS, w, scratch)
+            coupling_jacobian_vjp(job, nc, w, adj_parameters, scratch)
         if has & HAS_M_TERM != 0:
             mass_matrix_vjp(job, parameters, w, adj_parameters, scratch)

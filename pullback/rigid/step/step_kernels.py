@@ -27,6 +27,7 @@ from pullback.rigid.step.constraint_kernels import (
     contact_rows,
     scalar_rows,
 )
+from pullback.rigid.step.coupling_kernels import coupling_row
 from pullback.rigid.step.dynamics_kernels import (
     multiply_factor,
     solve_factor,
@@ -100,6 +101,11 @@ def contact_problem(
     for k in range(scene.nloop_row):
         loop_row(
             scene, job.settings, k, loops, poses, L, w,
+            rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
+        )  # fmt: skip
+    for k in range(scene.ncoupling):
+        coupling_row(
+            scene, job.settings, k, q, rows_from(parameters, job.parameters.couplings), L, w,
             rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
         )  # fmt: skip
     nscalar = scalar_rows(

@@ -212,14 +212,16 @@ def joint_actuators(name: str, robot: RobotModel, given: Actuators) -> dict[str,
     drives = robot.model.tree.drives
     if given is None and drives:
         return {drive.name: described_actuator(drive) for drive in drives}
-    joints = [body.joint for body in robot.model.bodies if one_dof(body)]
+    every = [body.joint for body in robot.model.bodies if one_dof(body)]
+    # what follows another joint is driven only where it is named
+    joints = [joint for joint in every if joint.mimic is None]
     if given is None:
         geared: dict[str, Actuator] = {j.name: Torque(j.gear) for j in joints if j.gear is not None}
         return geared or dict.fromkeys([joint.name for joint in joints], Torque())
     if not isinstance(given, Mapping):
         actuator = check_actuator(f"the actuator of {name!r}", given)
         return dict.fromkeys([joint.name for joint in joints], actuator)
-    names = list(dict.fromkeys([*(joint.name for joint in joints), *(drive.name for drive in drives)]))
+    names = list(dict.fromkeys([*(joint.name for joint in every), *(drive.name for drive in drives)]))
     for joint, actuator in given.items():
         if joint in robot.model.v_start and joint not in names:
             raise PullbackError(f"joint {joint!r} of {name!r} has several degrees of freedom and cannot be driven")
@@ -230,18 +232,34 @@ def joint_actuators(name: str, robot: RobotModel, given: Actuators) -> dict[str,
 
 
 def item_q(item: Placed) -> Tensor:
-    """Return the initial coordinates (nq,) of one robot or free body in float64; none for a static shape."""
+    """Return the initial coordinates of all bodies of a robot or free body in float64; none for a static shape."""
     if item.robot is None:
         return torch.zeros(0, dtype=torch.float64)
     model = item.robot.model
-    if isinstance(item.q, Tensor):
-        if item.q.shape != (model.nq,):
-            raise PullbackError(f"q of {item.name!r} has shape {tuple(item.q.shape)}; expected ({model.nq},)")
+    if isinstance(item.q, Tensor) and item.q.shape == (model.nq_all,):
         return item.q.to(device="cpu", dtype=torch.float64)
+    q, coupling = robot_q(item), model.coupling
+    return q if coupling is None else torch.from_numpy(coupling.position) @ q + torch.from_numpy(coupling.offset)
+
+
+def robot_q(item: Placed) -> Tensor:
+    """Return the initial coordinates (nq,) of a robot, without those of mimic joints, in float64."""
+    assert item.robot is not None
+    model = item.robot.model
+    if isinstance(item.q, Tensor):
+        if item.q.shape not in ((model.nq,), (model.nq_all,)):
+            more = f", or ({model.nq_all},) with its mimic joints" if model.coupling is not None else ""
+            raise PullbackError(f"q of {item.name!r} has shape {tuple(item.q.shape)}; expected ({model.nq},){more}")
+        q = item.q.to(device="cpu", dtype=torch.float64)
+        return q if len(q) == model.nq else q[model.independent_coordinates()]
     q = item.robot.initial_q().to(device="cpu", dtype=torch.float64)
     if model.base == "floating":
         q[:7] = torch.from_numpy(np.concatenate([item.position, item.orientation]))
+    mimics = {body.joint.name: body.joint.mimic for body in model.bodies}
     for joint, value in (item.q or {}).items():
+        mimic = mimics.get(joint)
+        if mimic is not None:
+            raise PullbackError(f"q of {joint!r} of {item.name!r}: it follows {mimic.joint!r}; give that joint's q")
         if joint not in model.q_start:
             raise unknown_name("joint", joint, model.q_start, item.name)
         count = next(COORDINATES[body.kind][0] for body in model.bodies if body.joint.name == joint)

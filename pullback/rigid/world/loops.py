@@ -11,7 +11,7 @@ import torch
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import WORLD, align_z
 from pullback.description.tree import LoopKind, Pose
-from pullback.rigid.world.items import ORIGIN, UPRIGHT, Placed, constant, item_q, rotation_matrix
+from pullback.rigid.world.items import ORIGIN, UPRIGHT, Placed, constant, robot_q, rotation_matrix
 from pullback.rigid.world.values import Given, Tensor, Value, batched, check_quaternion, check_value
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import common_batch
@@ -85,7 +85,7 @@ def link_pose(item: Placed | None, link: int) -> Pose:
     if not robot.learned:
         robot = RobotModel(robot.model, dtype=torch.float64)
     with torch.no_grad():
-        q = item_q(item).to(dtype=robot.dtype, device=robot.device)
+        q = robot_q(item).to(dtype=robot.dtype, device=robot.device)
         # links may differ between worlds
         q = q.expand(max(len(x) for x in robot.kinematics({})), -1)
         position, quat = robot.compute_forward_kinematics(q, robot.model.links[link].name)

@@ -13,6 +13,7 @@ from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.actuators import Actuator
+from pullback.rigid.world.couplings import JointCoupling, couple_joints, described_couplings
 from pullback.rigid.world.integrators import Damping, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
@@ -46,6 +47,7 @@ class World(Bodies):
     def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: Solver | None = None) -> None:
         super().__init__()
         self.loops: list[ClosedLoop] = []
+        self.couplings: list[JointCoupling] = []
         self.contact = contact or PGS()
         self.gravity = gravity
 
@@ -103,18 +105,16 @@ class World(Bodies):
         A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there, by
         default where the description has it. `q` is where its joints start: names with values, or all coordinates
         (nq,). `actuators`: one for all joints with one degree of freedom, or a dict by the names of joints, or of
-        actuators of the description; by default those of the description, forces on all joints if it has none.
-        `friction` and `restitution` replace those of all its shapes. `collision_links` are the links whose shapes take
-        part, all by default; `missing_meshes="ignore"` leaves out meshes without a file.
+        actuators of the description; by default those of the description, forces on all joints if it has none. Mimic
+        joints are driven only where a dict or the description names them. `friction` and `restitution` replace those of
+        all its shapes. `collision_links` are the links whose shapes take part, all by default;
+        `missing_meshes="ignore"` leaves out meshes without a file.
         Two shapes may touch if each one's `group` is in the other's `mask`.
         """
         if not isinstance(robot, RobotModel):
             raise PullbackError(f"add takes a robot, got a {type(robot).__name__}; for instance pb.load('panda')")
         model = robot.model
         name = self._fresh(model.tree.name) if name is None else self._free_name(name)
-        if model.coupling is not None:
-            mimics = ", ".join(repr(b.joint.name) for b in model.bodies if b.joint.mimic is not None)
-            raise PullbackError(f"{name!r} has mimic joints ({mimics}), which a World does not support yet")
         if missing_meshes not in ("error", "ignore"):
             raise PullbackError(f"missing_meshes is {missing_meshes!r}; choose 'error' or 'ignore'")
         if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
@@ -136,9 +136,10 @@ class World(Bodies):
         item_q(item)
         self._append(item)
         self.loops += described_loops(item)
+        self.couplings += described_couplings(item)
         return name
 
-    # -- closing loops -------------------------------------------------------------------------------------------
+    # -- loops and couplings -------------------------------------------------------------------------------------
 
     def connect(self, a: str, b: str | None = None, **frames: Given | None) -> str:
         """Hold a point of link a and one of link b together, `robot/link` each; the world if there is no b.
@@ -160,6 +161,16 @@ class World(Bodies):
         self.loops.append(close_loop(self.items, kind, a, b, frames))
         self.version += 1
         return self.loops[-1].name
+
+    def couple(self, follower: str, leader: str, *, multiplier: Given = 1.0, offset: Given | None = None) -> str:
+        """Let a joint follow another, as gears do: q_follower = multiplier q_leader + offset; `robot/joint` each.
+
+        Both have one degree of freedom. The numbers are (), or (B,) with one for each world; without an offset the
+        joints are coupled as they stand at the start. Returns the coupling's name.
+        """
+        self.couplings.append(couple_joints(self.items, follower, leader, multiplier, offset))
+        self.version += 1
+        return self.couplings[-1].name
 
     # -- changing what is there ----------------------------------------------------------------------------------
 
