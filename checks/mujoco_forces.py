@@ -6,6 +6,7 @@ What the reader leaves out (fluids, filters of actuators, spatial tendons) is le
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 
 import pullback as pb
 from pullback.core.errors import PullbackError
+from pullback.description.compile import compile_tree
 from pullback.description.joints import KINDS
 
 STATES = 10
@@ -125,13 +127,17 @@ def compare(robot: pb.RobotModel, file: Path, states: int = STATES) -> tuple[Err
             still[:, start : start + 3] = 0.0
     qpos, qvel = (x.numpy() for x in robot.to_mujoco(q, qd))
     slow = robot.to_mujoco(q, still)[1].numpy()
+    # actuators act on joints that follow others too
+    loose = without_mimics(robot)
+    motors = Oracle(loose, file)
+    rest = loose.from_mujoco(torch.from_numpy(qpos), torch.from_numpy(slow))
     # beyond the ranges as well
     ranges = np.where(oracle.model.actuator_ctrllimited[:, None] != 0, oracle.model.actuator_ctrlrange, (-1.0, 1.0))
     drawn = torch.rand(states, oracle.model.nu, dtype=q.dtype, generator=generator).numpy()
     ctrl = ranges.mean(1) + 1.5 * (2.0 * drawn - 1.0) * np.ptp(ranges, axis=1) / 2
     found = robot.compute_forward_kinematics_all_links(q)
     passive = robot.compute_non_linear_effects(q, qd, use_damping=True).numpy()
-    driven, said = _world_forces(robot, q, still, torch.as_tensor(ctrl[:, oracle.numbers]))
+    driven, said = _world_forces(loose, *rest, torch.as_tensor(ctrl[:, oracle.numbers]))
     pose, force, motor, size, lift = 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(states):
         oracle.set(qpos[k], qvel[k], ctrl[k])
@@ -142,11 +148,22 @@ def compare(robot: pb.RobotModel, file: Path, states: int = STATES) -> tuple[Err
         expected = oracle.passive_forces()
         size, force = max(size, np.abs(expected).max()), max(force, np.abs(passive[k] - expected).max())
         if driven is not None:
-            oracle.set(qpos[k], slow[k], ctrl[k])
-            wanted = oracle.actuator_forces()
+            motors.set(qpos[k], slow[k], ctrl[k])
+            wanted = motors.actuator_forces()
             lift, motor = max(lift, np.abs(wanted).max()), max(motor, np.abs(driven[k] - wanted).max())
     scale = max(size, 1e-30)
     return Errors(pose, force / scale, motor / max(scale, lift) if driven is not None else np.nan), said
+
+
+def without_mimics(robot: pb.RobotModel) -> pb.RobotModel:
+    """Return a robot whose joints all move by themselves."""
+    tree, base = robot.model.tree, robot.model.base
+    if robot.model.coupling is None:
+        return robot
+    # a floating base, and the link it hangs on, were added when the tree was compiled
+    joints = [replace(joint, mimic=None) for joint in tree.joints if joint.name != "floating_base"]
+    links = tree.links[1:] if base == "floating" else tree.links
+    return pb.RobotModel(compile_tree(replace(tree, joints=joints, links=links), base), dtype=robot.dtype)
 
 
 def _world_forces(robot: pb.RobotModel, q: torch.Tensor, qd: torch.Tensor, u: torch.Tensor) -> tuple[Array | None, str]:

@@ -58,15 +58,19 @@ def _contact(reader: Reader) -> Iterator[str]:
     rolling = int((model.geom_condim[touching] > 3).sum())
     if rolling:
         yield f"torsional and rolling friction of {rolling} geoms (condim 4 and 6)"
+    names: dict[str, None] = {}
+    soft: dict[str, None] = {}
     for name, usual in SOFTNESS.items():
         fields: dict[str, Any] = {
             "geoms": getattr(model, f"geom_{name}")[touching],
             "joint limits": getattr(model, f"jnt_{name}"),
             "equality constraints": getattr(model, f"eq_{name}"),
         }
-        soft = [what for what, values in fields.items() if len(values) and np.any(values != usual)]
-        if soft:
-            yield f"softness ({name}) of {', '.join(soft)}; the contact solver has its own"
+        for what, values in fields.items():
+            if len(values) and np.any(values != usual):
+                names[name] = soft[what] = None
+    if soft:
+        yield f"softness ({', '.join(names)}) of {', '.join(soft)}; the contact solver has its own"
     for pair in range(model.npair):
         own = float(model.pair_friction[pair, 0])
         geoms = int(model.pair_geom1[pair]), int(model.pair_geom2[pair])
