@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mujoco
 import numpy as np
 import torch
 
@@ -18,6 +18,8 @@ import pullback as pb
 from pullback.core.errors import PullbackError
 from pullback.description.compile import compile_tree
 from pullback.description.joints import KINDS
+
+mujoco: Any = import_module("mujoco")
 
 STATES = 10
 DT = 1e-3

@@ -96,12 +96,13 @@ def tendon_joints(reader: Reader, tendon: int) -> dict[str, float]:
     """Return the joints of a fixed tendon with their coefficients; none of a spatial one."""
     model = reader.model
     first, count = int(model.tendon_adr[tendon]), int(model.tendon_num[tendon])
-    joints: Counter[str] = Counter()
+    joints: dict[str, float] = {}
     for wrap in range(first, first + count):
         if _name(reader, "mjtWrap", model.wrap_type[wrap]) != "JOINT":
             return {}
-        joints[reader.joint_names[int(model.wrap_objid[wrap])]] += float(model.wrap_prm[wrap])
-    return dict(joints)
+        joint = reader.joint_names[int(model.wrap_objid[wrap])]
+        joints[joint] = joints.get(joint, 0.0) + float(model.wrap_prm[wrap])
+    return joints
 
 
 def _spring(reader: Reader, tendon: int) -> Drive | None:
@@ -201,11 +202,11 @@ def _tendon_equation(reader: Reader, number: int) -> tuple[dict[str, float], flo
     model = reader.model
     a0, a1 = (float(x) for x in model.eq_data[number, :2])
     first, second = int(model.eq_obj1id[number]), int(model.eq_obj2id[number])
-    shares = Counter(tendon_joints(reader, first))
+    shares = tendon_joints(reader, first)
     constant = float(model.tendon_length0[first]) + a0
     if second >= 0:
         for joint, share in tendon_joints(reader, second).items():
-            shares[joint] -= a1 * share
+            shares[joint] = shares.get(joint, 0.0) - a1 * share
         constant -= a1 * float(model.tendon_length0[second])
     return {joint: share for joint, share in shares.items() if share}, constant
 
