@@ -51,6 +51,10 @@ class Oracle:
         for t in range(model.ntendon):
             if model.wrap_type[model.tendon_adr[t]] != mujoco.mjtWrap.mjWRAP_JOINT:
                 model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0
+        for v, _ in self._free():
+            model.dof_armature[v : v + 6] = 0.0
+            if robot.model.base == "floating" and v == 0:
+                model.dof_damping[:6] = 0.0
         self.numbers = [drive.number for drive in robot.model.tree.drives]
 
     def set(self, qpos: Array, qvel: Array, ctrl: Array) -> None:

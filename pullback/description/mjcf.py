@@ -236,6 +236,10 @@ class Reader:
         result.damping = self._same("damping", model.dof_damping, dof, result)
         result.friction = self._same("frictionloss", model.dof_frictionloss, dof, result)
         result.armature = self._same("armature", model.dof_armature, dof, result)
+        if kind == "floating" and result.armature:
+            # it resists acceleration along the world's axes there, along the body's here
+            self.leave_out(f"armature of the free joint {name!r}")
+            result.armature = 0.0
         if model.jnt_stiffness[joint] and kind in ("revolute", "prismatic"):
             result.stiffness = float(model.jnt_stiffness[joint])
             result.rest = float(model.qpos_spring[model.jnt_qposadr[joint]])

@@ -6,9 +6,10 @@ from math import inf
 import numpy as np
 import pytest
 
-from pullback.core.errors import DescriptionWarning
+from pullback.core.errors import DescriptionError, DescriptionWarning
+from pullback.description.check import check_tree
 from pullback.description.mjcf import read_mjcf
-from pullback.description.tree import Mimic, Tree
+from pullback.description.tree import Drive, Mimic, Tree
 
 pytest.importorskip("mujoco")
 
@@ -238,3 +239,29 @@ def test_one_warning_names_everything_that_is_left_out(tmp_path):
 
 def test_a_file_with_nothing_left_out_is_silent(read):
     assert read().problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"joints": {"hip": 1.0}}, "'pull' in arm.xml acts on an unknown joint: no joint named 'hip'"),
+        ({"joints": {}}, "'pull' in arm.xml: give it a joint at least"),
+        ({"kp": inf}, "'pull' in arm.xml: give it a joint at least, and finite numbers"),
+    ],
+)
+def test_drives_are_checked(read, change, text):
+    tree = read()
+    tree.springs = [Drive(**{"name": "pull", "joints": {"elbow": 1.0}, **change})]
+    with pytest.raises(DescriptionError, match=text):
+        check_tree(tree)
+
+
+def test_springs_are_checked(read):
+    tree = read()
+    next(joint for joint in tree.joints if joint.name == "elbow").stiffness = -1.0
+    with pytest.raises(DescriptionError, match="stiffness is -1"):
+        check_tree(tree)
+    next(joint for joint in tree.joints if joint.name == "elbow").stiffness = 1.0
+    next(joint for joint in tree.joints if joint.name == "elbow").type = "ball"
+    with pytest.raises(DescriptionError, match="a spring needs a joint with one degree of freedom"):
+        check_tree(tree)
