@@ -18,6 +18,7 @@ with collection_paused:
         GradientError,
         PullbackError,
         SecondDerivativeError,
+        SimulationWarning,
     )
     from pullback.core.files import FileLimits, file_limits
     from pullback.core.threads import get_num_threads, set_num_threads
@@ -70,6 +71,7 @@ __all__ = [
     "RobotModel",
     "SecondDerivativeError",
     "Sim",
+    "SimulationWarning",
     "Smoothing",
     "State",
     "SymmetricPositiveDefinite",

@@ -83,6 +83,7 @@ def kernels(kind: Step):
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
+        first_unconverged = int(-1)
         for t in range(job.steps // job.substeps):
             if is_stopped(job):
                 break
@@ -100,6 +101,8 @@ def kernels(kind: Step):
                     raised = step(job, rows_from(applied, t * nu), parameters, w, scratch)
                     if raised & NOT_CONVERGED != 0:
                         unconverged += 1
+                        if first_unconverged < 0:
+                            first_unconverged = t * job.substeps + s
                     if raised & ~NOT_CONVERGED != 0 and first < 0:
                         first = t * job.substeps + s
                     flags = flags | raised
@@ -116,5 +119,6 @@ def kernels(kind: Step):
         status[0, w] = real(flags)
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
+        status[3, w] = real(first_unconverged)
 
     return forward, forward

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +54,7 @@ class WorldPrograms:
         substeps: int,
         double: bool,
         integrator: Smooth | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.arrays = arrays
         self.contact = contact
@@ -59,9 +62,22 @@ class WorldPrograms:
         self.substeps = substeps
         self.double = double
         self.integrator = integrator
+        self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
-        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.shapes: ShapeSet = shape_set(arrays)
+        self._forget()
+
+    def with_room(self, max_contacts: int) -> WorldPrograms:
+        """Return the same programs with room for so many contacts."""
+        other = copy(self)
+        other.arrays = replace(self.arrays, max_contacts=max_contacts)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
+        """Let all programs be bound anew."""
+        rows = int(IMPULSE_ROWS) * self.arrays.max_contacts + self.arrays.nscalar
+        self.nimpulse = rows if self.contact.warm_start else 0
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)
@@ -194,6 +210,7 @@ class WorldPrograms:
             job = Job()
             job.scene = make_scene(arrays, device)
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
+            job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages

@@ -56,7 +56,7 @@ def simulation(path, robot=None, **options):
 def test_mujoco_gives_the_same_motion(path):
     model = mujoco.MjModel.from_xml_path(str(path))
     data = mujoco.MjData(model)
-    sim = simulation(path)
+    sim = simulation(path, damping="explicit")
     assert sim.world.actuator_names == [f"arm/{name}" for name in ("motor", "servo", "general", "brake", "strap")]
     u = controls(200)
     ours = sim.rollout(sim.initial_state(), u)
@@ -81,11 +81,12 @@ def loss(sim, q, qd, u):
     return (states.q[-1] * weights).sum() + 0.1 * (states.qd[STEPS // 2 :] * weights).sum()
 
 
-def test_gradients_by_state_controls_and_springs(path):
+@pytest.mark.parametrize("damping", ["explicit", "implicit"])
+def test_gradients_by_state_controls_and_springs(path, damping):
     robot = pb.load(path, dtype=F64)
     for link, parameter in (("upper", "joint_stiffness"), ("upper", "joint_rest"), ("hand", "joint_stiffness")):
         robot.make_link_param_learnable(link, parameter, pb.UnconstrainedTensor())
-    sim = simulation(path, robot)
+    sim = simulation(path, robot, damping=damping)
     state, u = sim.initial_state(), controls()
     leaves = {"q": state.q, "qd": state.qd, "u": u, **{k: p.detach().clone() for k, p in robot.named_parameters()}}
 

@@ -26,6 +26,9 @@ from pullback.rigid.world.world import World
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
 
+FEW_CONTACTS = 32
+"""Room for so many is made at once, if shapes can have them."""
+
 
 @dataclass
 class SceneArrays:
@@ -54,6 +57,9 @@ class SceneArrays:
     pair_dof: np.ndarray
     pair_sign: np.ndarray
     max_contacts: int
+    """Contacts of a world there is room for."""
+    most_contacts: int
+    """Contacts that its shapes can have, at most."""
     drives: DriveArrays
     limit_dof: np.ndarray
     friction_dof: np.ndarray
@@ -138,7 +144,8 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
         pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
-        max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        max_contacts=forest.usual_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        most_contacts=forest.bound_contacts(pairs),
         drives=drives,
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
@@ -329,12 +336,16 @@ class Forest:
         return [(dof, (dof in of_a) - (dof in of_b)) for dof in sorted(of_a | of_b, reverse=True)]
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
-        """Return how many contacts to make room for."""
+        """Return how many contacts there can be."""
+        return sum(most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs)
+
+    def usual_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """Return how many contacts to make room for at first: all there can be, if these are few."""
         points = [most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
         usual = sum(SHAPE_KINDS[self.shapes[k].kind].contacts for k in touching)
         # enough for any one pair, and for the usual number of contacts of all shapes at once
-        return min(sum(points), max([usual, *points]))
+        return min(sum(points), max([FEW_CONTACTS, usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
         dofs, dof = [], self.last_dof(body)
@@ -360,7 +371,7 @@ class Forest:
             return True
         above = self.neighbour[item_a]
         are_neighbours = a.body == b.body or b.body in above.get(a.body, ()) or a.body in above.get(b.body, ())
-        return first.self_collision and not are_neighbours and not _are_excluded(first, a, b)
+        return first.self_collision and not are_neighbours and not first.excludes(a, b)
 
     def _neighbour(self, item: Placed) -> dict[int, list[int]]:
         """Return for each body of a robot the body it hangs on, the world included, past bodies without mass."""
@@ -427,14 +438,6 @@ def next_dofs(walk: Sequence[int], nv: int) -> list[int]:
 
 def _bodies_with_mass(model: Model) -> set[int]:
     return {body for link, body in zip(model.links, model.link_body) if link.mass > 0.0}
-
-
-def _are_excluded(item: Placed, a: CollisionShape, b: CollisionShape) -> bool:
-    """Tell whether the description says that the links of two shapes never touch."""
-    if item.robot is None:
-        return False
-    links = {item.robot.model.links[shape.link].name for shape in (a, b)}
-    return any(links == {*pair} for pair in item.robot.model.tree.excluded)
 
 
 def _is_endless(shape: CollisionShape) -> bool:

@@ -34,18 +34,6 @@ class DriveArrays(NamedTuple):
         return len(self.law)
 
 
-class ImplicitDamping(NamedTuple):
-    """The time step [s] over which damping acts at the velocity after the step.
-
-    With the actuators that act on one joint, the dof of each, and the square of its share.
-    """
-
-    step: float
-    actuators: np.ndarray
-    dofs: np.ndarray
-    squares: np.ndarray
-
-
 def find_drives(items: Sequence[Placed], first_dofs: Sequence[int]) -> DriveArrays:
     """Return what acts on the joints of all items, whose dofs start at `first_dofs`."""
     driven: list[dict[int, float]] = []
@@ -73,11 +61,19 @@ def find_drives(items: Sequence[Placed], first_dofs: Sequence[int]) -> DriveArra
     )
 
 
-def implicit_damping(drives: DriveArrays, step: float) -> ImplicitDamping:
-    """Return which actuators act at the velocity after a step: those on one joint each."""
-    single = np.flatnonzero(np.diff(drives.start) == 1)
-    at = drives.start[single]
-    return ImplicitDamping(step, single, drives.dof[at], drives.share[at] ** 2)
+def stiff_actuators(items: Sequence[Placed]) -> Tensor:
+    """Return, for actuators and then springs, whether a step may take the stiffness at its end: 1 or 0, (n,).
+
+    Those that act on several joints do not: they would fill a block of the mass matrix.
+    """
+    driven, springs = [], []
+    for item in items:
+        if item.robot is None:
+            continue
+        driven += [a.is_stiff and len(driven_joints(item, name)) == 1 for name, a in item.actuators.items()]
+        springs += [True] * sum(has_spring(item, body) for body in item.bodies)
+        springs += [len(spring.joints) == 1 for spring in item.robot.model.tree.springs]
+    return torch.tensor([float(x) for x in driven + springs])
 
 
 def spring_rows(item: Placed, robot: RobotModel, like: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
-from pullback.rigid.compile.drives import ImplicitDamping, spring_rows
-from pullback.rigid.compile.scene import ACTUATOR_ROWS, MATERIAL_ROWS
+from pullback.rigid.compile.drives import spring_rows, stiff_actuators
+from pullback.rigid.compile.scene import ACTUATOR_ROWS, MATERIAL_ROWS, VELOCITY_GAIN
 from pullback.rigid.compile.shape_rows import ShapeRows
 from pullback.rigid.world.actuators import Actuator
 from pullback.rigid.world.couplings import coupling_rows
@@ -51,7 +51,8 @@ class Rows(NamedTuple):
 class WorldParameters:
     """The rows of a compiled world for one type and device; call it for those of the present values.
 
-    `pairs` are the first and the second shapes (npair,) of the pairs that may touch.
+    `pairs` are the first and the second shapes (npair,) of the pairs that may touch; `ahead` is the time step [s] where
+    damping and servos act at the velocity after the step, else 0.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class WorldParameters:
         *,
         dtype: torch.dtype,
         device: torch.device | str | None = None,
-        implicit: ImplicitDamping | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.world = world
         self.items = list(world.items)
@@ -69,7 +70,8 @@ class WorldParameters:
         self.couplings = list(world.couplings)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
-        self.implicit = implicit
+        self.ahead = ahead
+        self.stiff = stiff_actuators(self.items)
         shapes = [shape for item in self.items for shape in item.shapes]
         self.shape_rows = ShapeRows(shapes, *pairs, self.like)
         self._driven = [tuple(item.actuators) for item, _ in self.robots]
@@ -108,17 +110,18 @@ class WorldParameters:
         return packed
 
     def _stiffened(self, rows: Rows) -> Rows:
-        """Return rows with an armature that makes damping implicit (docs/derivations/integration.md, eq. (9))."""
-        if self.implicit is None:
+        """Return rows that make damping and servos implicit (docs/derivations/integration.md, eqs. (9) and (10)).
+
+        Joint damping adds to the armature, the stiffness of servos to how their forces fall with velocity.
+        """
+        if self.ahead == 0.0:
             return rows
         dofs = rows.dofs.unflatten(1, (-1, 3))
-        kd = rows.actuators.unflatten(1, (-1, int(ACTUATOR_ROWS)))[:, self.implicit.actuators, 2]
-        kd = kd * kd.new_tensor(self.implicit.squares)
-        batch = common_batch(dofs, kd)
-        driven = torch.as_tensor(self.implicit.dofs, device=kd.device).long()
-        damping = dofs[..., 1].expand(batch, -1).index_add(1, driven, kd.expand(batch, -1))
-        added = torch.nn.functional.pad(self.implicit.step * damping[..., None], (0, 2))
-        return rows._replace(dofs=(dofs + added).flatten(1))
+        armature = torch.nn.functional.pad(self.ahead * dofs[..., 1:2], (0, 2))
+        numbers = rows.actuators.unflatten(1, (-1, int(ACTUATOR_ROWS)))
+        stiff = self.stiff.to(numbers) * (numbers[..., int(VELOCITY_GAIN)] == 0.0)
+        fall = torch.nn.functional.pad(self.ahead * (numbers[..., 1] * stiff)[..., None], (2, int(ACTUATOR_ROWS) - 3))
+        return rows._replace(dofs=(dofs + armature).flatten(1), actuators=(numbers + fall).flatten(1))
 
     def _refresh(self) -> Rows:
         self._look_at_world()

@@ -3,15 +3,21 @@
 Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, or of a sum of joints, which returns the force
 and its derivatives by (u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is
 the affine one here; in worlds with other actuators a chain of laws takes its place (variants.py).
+
+Where `job.settings.ahead` is the time step and not zero, forces are those at the velocity after the step, qd + ahead a:
+what falls with velocity is an inertia, `add_actuator_inertias`, and whether a force is within its bounds is known when
+the step is solved (`limit_actuators`). Until then `held` says so: 0 within them, else the sign of the bound it is at.
+Forces on several joints, and those whose gain grows with velocity, are those at the velocity before the step.
 """
 
 from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ACTUATOR_ROWS, Scene
+from pullback.rigid.compile.scene import ACTUATOR_ROWS, FALL, LEAST, MOST, VELOCITY_GAIN, Scene
 from pullback.rigid.step.affine_law_kernels import law as affine_law
-from pullback.spatial.arrays import load10
+from pullback.rigid.step.problem_kernels import Job, Motion
+from pullback.spatial.arrays import load10, rows_from
 
 SECOND = wp.constant(1)
 
@@ -56,45 +62,166 @@ def rate_of(scene: Scene, a: int, qd: wp.array2d(dtype=Any), w: int):
 
 
 @wp.func
+def is_ahead(job: Job, a: int, numbers: Any):
+    """Tell whether an actuator's force is that at the velocity after the step."""
+    zero = numbers.dtype(0.0)
+    single = job.scene.actuator_start[a + 1] - job.scene.actuator_start[a] == 1
+    # one that does not fall with velocity is the same either way, but for the derivative by how it does
+    falls = numbers[FALL] != zero or not has_bounds(numbers)
+    return single and falls and job.settings.ahead > wp.float64(0.0) and numbers[VELOCITY_GAIN] == zero
+
+
+@wp.func
+def has_bounds(numbers: Any):
+    """Tell whether an actuator's force has a bound."""
+    return wp.isfinite(numbers[LEAST]) or wp.isfinite(numbers[MOST])
+
+
+@wp.func
+def numbers_of(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int):
+    """Return the numbers of an actuator's law."""
+    return load10(parameters, job.parameters.actuators + a * ACTUATOR_ROWS, w)
+
+
+@wp.func
 def actuator(
-    scene: Scene, a: int, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), w: int,
+    job: Job, a: int, q: wp.array2d(dtype=Any), rate: Any, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
+    w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Return the force of actuator a and its derivatives; a spring has no control."""
-    control = q.dtype(0.0)
+    """Return the force of actuator a and its derivatives, at the rate of its length; a spring has no control."""
+    scene = job.scene
+    zero = q.dtype(0.0)
+    one = q.dtype(1.0)
+    numbers = numbers_of(job, a, parameters, w)
+    free = numbers_of(job, a, parameters, w)
+    side = zero
+    if is_ahead(job, a, numbers):
+        side = scratch[job.scratch.held + a, w]
+        free[LEAST] = -one / zero
+        free[MOST] = one / zero
+    control = zero
     if a < scene.nu:
         control = u[a, w]
-    force, slopes, by_numbers = law(
-        scene.actuator_law[a], load10(actuators, a * ACTUATOR_ROWS, w), control, length_of(scene, a, q, w),
-        rate_of(scene, a, qd, w),
-    )  # fmt: skip
+    force, slopes, by_numbers = law(scene.actuator_law[a], free, control, length_of(scene, a, q, w), rate)
+    if side < zero:
+        force = numbers[LEAST]
+        slopes = wp.vector(zero, zero, zero)
+        by_numbers = wp.vector(zero, zero, zero, zero, one, zero, zero, zero, zero, zero)
+    if side > zero:
+        force = numbers[MOST]
+        slopes = wp.vector(zero, zero, zero)
+        by_numbers = wp.vector(zero, zero, zero, zero, zero, one, zero, zero, zero, zero)
     return force, slopes, by_numbers
 
 
 @wp.func
 def add_actuator_forces(
-    scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), w: int, tau: wp.array2d(dtype=Any),
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), tau: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the forces of actuators and springs to tau."""
+    """Add the forces of actuators and springs at the velocity qd to tau."""
+    scene = job.scene
     for a in range(scene.nactuator):
-        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
+        force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
         for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
             v = scene.actuator_dof[k]
             tau[v, w] = tau[v, w] + q.dtype(scene.actuator_share[k]) * force
 
 
 @wp.func
-def actuator_forces_vjp(
-    scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), adj_tau: wp.array2d(dtype=Any), w: int,
-    adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_u: wp.array2d(dtype=Any),
-    adj_actuators: wp.array2d(dtype=Any),
+def inertia_share(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return the time step times the square of the share of the one joint that actuator a drives, 0 if it has none.
+
+    Times k, this is by how much the force falls with the joint's acceleration: integration.md, eq. (10).
+    """
+    zero = scratch.dtype(0.0)
+    share = zero
+    if is_ahead(job, a, numbers_of(job, a, parameters, w)):
+        if scratch[job.scratch.held + a, w] == zero:
+            share = scratch.dtype(job.scene.actuator_share[job.scene.actuator_start[a]])
+    return scratch.dtype(job.settings.ahead) * share * share
+
+
+@wp.func
+def add_actuator_inertias(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), M: wp.array2d(dtype=Any)
+):
+    """Add the actuators' inertias to the diagonal of the mass matrix."""
+    for a in range(job.scene.nactuator):
+        v = job.scene.actuator_dof[job.scene.actuator_start[a]]
+        at = v * job.scene.topology.nv + v
+        k = parameters[job.parameters.actuators + a * ACTUATOR_ROWS + FALL, w]
+        M[at, w] = M[at, w] + inertia_share(job, a, parameters, w, scratch) * k
+
+
+@wp.func
+def actuator_inertias_vjp(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the cotangents of everything `add_actuator_forces` reads."""
+    """Add the cotangents of the inertias in y^T M z."""
+    for a in range(job.scene.nactuator):
+        v = job.scene.actuator_dof[job.scene.actuator_start[a]]
+        row = job.parameters.actuators + a * ACTUATOR_ROWS + FALL
+        yz = scratch[job.scratch.y + v, w] * scratch[job.scratch.z + v, w]
+        adj_parameters[row, w] = adj_parameters[row, w] + inertia_share(job, a, parameters, w, scratch) * yz
+
+
+@wp.func
+def has_limits_ahead(job: Job, parameters: wp.array2d(dtype=Any), w: int):
+    """Tell whether some force that is taken at the velocity after the step has a bound."""
+    found = bool(False)
+    for a in range(job.scene.nactuator):
+        numbers = numbers_of(job, a, parameters, w)
+        if is_ahead(job, a, numbers) and has_bounds(numbers):
+            found = True
+    return found
+
+
+@wp.func
+def limit_actuators(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Hold the actuators whose forces at the velocity after the step exceed their bounds; return whether there are any.
+
+    The velocity stands in scratch. An actuator that is held stays so.
+    """
+    q = rows_from(scratch, job.scratch.q)
+    zero = scratch.dtype(0.0)
+    found = bool(False)
+    for a in range(job.scene.nactuator):
+        numbers = numbers_of(job, a, parameters, w)
+        if is_ahead(job, a, numbers) and scratch[job.scratch.held + a, w] == zero:
+            rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.velocity), w)
+            force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
+            if force < numbers[LEAST]:
+                scratch[job.scratch.held + a, w] = scratch.dtype(-1.0)
+                found = True
+            if force > numbers[MOST]:
+                scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
+                found = True
+    return found
+
+
+@wp.func
+def actuator_forces_vjp(
+    job: Job, motion: Motion, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of all that forces read, at a fixed acceleration, for that of forces."""
+    scene = job.scene
+    q = rows_from(scratch, motion.q)
+    qd = rows_from(scratch, motion.qd)
+    adj_force = rows_from(scratch, motion.adj_force)
+    adj_q = rows_from(scratch, motion.adj_q)
+    adj_qd = rows_from(scratch, motion.adj_qd)
+    adj_actuators = rows_from(adj_parameters, job.parameters.actuators)
     for a in range(scene.nactuator):
-        adj = rate_of(scene, a, adj_tau, w)
-        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
+        adj = rate_of(scene, a, adj_force, w)
+        rate = rate_of(scene, a, qd, w)
+        if is_ahead(job, a, numbers_of(job, a, parameters, w)):
+            rate += scratch.dtype(job.settings.ahead) * rate_of(scene, a, rows_from(scratch, motion.acceleration), w)
+        force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
         for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
             v = scene.actuator_dof[k]
             c = scene.dof_coordinate[v]

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.step.actuator_kernels import actuator, add_actuator_forces
+from pullback.rigid.step.actuator_kernels import actuator, add_actuator_forces, rate_of
 from pullback.rigid.step.dynamics_kernels import factorize, multiply_factor, solve_factor, solve_transposed
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.lagrangian_kernels import write_derivatives
@@ -92,9 +92,8 @@ def write_factor(
         square += M[v * nv + v, w] * slow * slow
         M[v * nv + v, w] = M[v * nv + v, w] + h * dofs[DOF_ROWS * v + DAMPING, w]
     for a in range(scene.nactuator):
-        force, slopes, by_numbers = actuator(
-            scene, a, q, rows_from(q, scene.nq), u, rows_from(parameters, job.parameters.actuators), w
-        )
+        rate = rate_of(scene, a, rows_from(q, scene.nq), w)
+        force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
         stiffness = -h * wp.min(slopes[2] + h * slopes[1], scratch.dtype(0.0))
         square += stiffness * close * close
         # the diagonal, times the number of joints: no less than the whole block
@@ -117,8 +116,7 @@ def write_forces(
     q = rows_from(scratch, stage_row(job, 1))
     write_derivatives(job, 1, parameters, w, scratch)
     add_actuator_forces(
-        job.scene, q, rows_from(q, job.scene.nq), u, rows_from(parameters, job.parameters.actuators), w,
-        rows_from(scratch, job.scratch.force),
+        job, q, rows_from(q, job.scene.nq), u, parameters, w, scratch, rows_from(scratch, job.scratch.force)
     )  # fmt: skip
 
 

@@ -59,6 +59,18 @@ def is_stopped(job: Job):
     return stopped
 
 
+@wp.struct
+class Motion:
+    """The first rows, in scratch, of a state, its acceleration, and their cotangents."""
+
+    q: int
+    qd: int
+    acceleration: int
+    adj_q: int
+    adj_qd: int
+    adj_force: int  # negated by `forces_vjp`
+
+
 @wp.func
 def problem_of(job: Job, nc: int, ns: int):
     """Return where the step's contact problem and its adjoint stand in scratch."""

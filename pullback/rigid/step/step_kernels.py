@@ -19,6 +19,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.solvers.pgs_kernels import prepare_contacts
+from pullback.rigid.step.actuator_kernels import has_limits_ahead, limit_actuators
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -117,6 +118,37 @@ def contact_problem(
 
 
 @wp.func
+def solve_step(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the contact problem and its impulses; return contacts found, scalar rows, and sweeps as `resolve` does.
+
+    Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
+    """
+    place = job.scratch
+    velocity = rows_from(scratch, place.velocity)
+    for a in range(job.scene.nactuator):
+        scratch[place.held + a, w] = scratch.dtype(0.0)
+    found = int(0)
+    ns = int(0)
+    sweeps = int(0)
+    again = bool(True)
+    while again:
+        contacts, scalars = contact_problem(job, u, parameters, w, scratch)
+        found = contacts
+        ns = scalars
+        sweeps = resolve(job, wp.min(found, job.scene.max_contacts), ns, as_matrix, w, scratch)
+        again = has_limits_ahead(job, parameters, w)
+        if again:
+            for v in range(job.scene.topology.nv):
+                velocity[v, w] = scratch[place.s + v, w]
+            solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+            again = limit_actuators(job, u, parameters, w, scratch)
+    return found, ns, sweeps
+
+
+@wp.func
 def impact_shift(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the part of the velocity that impacts gave, times the fraction of the step before each, eq. (5).
 
@@ -211,11 +243,11 @@ def step(
 ):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
-    found, ns = contact_problem(job, u, parameters, w, scratch)
+    found, ns, sweeps = solve_step(job, False, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
     if found > nc:
         status = status | OVERFLOW
-    if resolve(job, nc, ns, False, w, scratch) < 0:
+    if sweeps < 0:
         status = status | NOT_CONVERGED
     if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE

@@ -21,7 +21,7 @@ INFINITE, MINUS_INFINITE = np.full((), np.inf), np.full((), -np.inf)
 class Numbers(NamedTuple):
     """The numbers of a law, named as the affine one has them; None: the joint's effort limit.
 
-    The third is how the force falls with velocity, whatever the law.
+    The third is how the force falls with velocity, the fifth and sixth are its bounds, whatever the law.
     """
 
     gain: Value = NONE
@@ -48,6 +48,8 @@ class Actuator:
     """
 
     law: ClassVar[str] = AFFINE
+    is_stiff: ClassVar[bool] = True
+    """Whether the second of the law's numbers is how the force falls with the coordinate."""
 
     def numbers(self, what: str) -> Numbers:
         """Return the numbers of the law, checked; `what` is the actuator's name in errors."""

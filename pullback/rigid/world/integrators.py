@@ -33,9 +33,15 @@ SMOOTH: dict[str, Smooth] = {
 """All integrators but the one with contact, "semi_implicit"."""
 
 
-def check_integration(integrator: Integrator, damping: Damping, without: Collection[Part]) -> None:
+def default_damping(integrator: Integrator) -> Damping:
+    """Return how damping is taken unless a user says: implicitly wherever it can be."""
+    return "explicit" if integrator in SMOOTH else "implicit"
+
+
+def check_integration(integrator: Integrator, damping: Damping | None, without: Collection[Part]) -> None:
     """Refuse choices that there are not, or that do not go together."""
-    for what, choice, kind in (("damping", damping, Damping), ("integrator", integrator, Integrator)):
+    chosen = default_damping(integrator) if damping is None else damping
+    for what, choice, kind in (("damping", chosen, Damping), ("integrator", integrator, Integrator)):
         if choice not in get_args(kind):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
     is_list = isinstance(without, Collection) and not isinstance(without, str)

@@ -87,6 +87,13 @@ class Placed:
         """The rotation matrix of the orientation."""
         return rotation_matrix(self.orientation)
 
+    def excludes(self, a: CollisionShape, b: CollisionShape) -> bool:
+        """Tell whether the description says that the links of two shapes never touch."""
+        if self.robot is None:
+            return False
+        links = {self.robot.model.links[shape.link].name for shape in (a, b)}
+        return any(links == {*pair} for pair in self.robot.model.tree.excluded)
+
 
 def one_dof(body: Body) -> bool:
     """Tell whether a body moves by one coordinate."""
