@@ -12,6 +12,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.finite import in_transform
 from pullback.rigid import observe
 from pullback.rigid.compile.compile import SceneArrays
+from pullback.rigid.compile.drives import spring_energy
 from pullback.rigid.compile.frames import LinkFrames
 from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.observe import ContactTensors
@@ -112,10 +113,14 @@ class Observations:
         return self._frames((link,)).jacobian(state.q, offset)
 
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""
+        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin.
+
+        Springs count in the potential.
+        """
         q, qd = state.q, state.qd
         rows = self.parameters()
         self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
         totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
         rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
-        return totals[:, 9] + rotors, -(rows.gravity * totals[:, 6:9]).sum(-1)
+        springs = spring_energy(self.arrays.drives, rows.actuators, self.arrays.dof_coordinate, q)
+        return totals[:, 9] + rotors, springs - (rows.gravity * totals[:, 6:9]).sum(-1)

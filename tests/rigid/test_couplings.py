@@ -351,7 +351,7 @@ def test_coordinates_of_followers():
 def test_followers_are_driven_where_they_are_named():
     world = arm_world(actuators={"thumb": pb.Torque(), "finger": pb.Torque()})
     assert world.actuator_names == ["arm/finger", "arm/thumb"]
-    assert world.compile(dt=DT, dtype=F64).arrays.actuator_dof.tolist() == [3, 4]
+    assert world.compile(dt=DT, dtype=F64).arrays.drives.dof.tolist() == [3, 4]
 
 
 def test_smooth_integrators_refuse_couplings():

@@ -14,9 +14,9 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Body, Model, massless_joints
 from pullback.description.joints import KIND_NUMBER
+from pullback.rigid.compile.drives import DriveArrays, find_drives
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.world.actuators import AFFINE
 from pullback.rigid.world.couplings import CoupledJoint, check_coupled
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
@@ -60,10 +60,7 @@ class SceneArrays:
     """Contacts of a world there is room for."""
     most_contacts: int
     """Contacts that its shapes can have, at most."""
-    actuator_dof: np.ndarray
-    actuator_law: np.ndarray
-    actuator_laws: tuple[str, ...]
-    """The kernels files of the laws that actuators follow, the affine one first."""
+    drives: DriveArrays
     limit_dof: np.ndarray
     friction_dof: np.ndarray
     loop_body_a: np.ndarray
@@ -121,12 +118,12 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     walks = [forest.loop_walk(a, b) for a, b in ends + [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]]
     starts = [(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
-    laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
+    drives = find_drives(world.items, forest.first_dof)
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
         nv=forest.nv,
-        nu=len(forest.actuator_dof),
+        nu=drives.nu,
         parent=_integers(parents),
         kind=_integers([KIND_NUMBER[body.kind] for body in forest.bodies]),
         constant=np.array([body.constant for body in forest.bodies], dtype=np.float64),
@@ -147,9 +144,7 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
         max_contacts=forest.usual_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
         most_contacts=forest.bound_contacts(pairs),
-        actuator_dof=_integers(forest.actuator_dof),
-        actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
-        actuator_laws=laws,
+        drives=drives,
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
@@ -181,10 +176,13 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     names = ["dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "limit_dof", "friction_dof"]
     names += [f"pair_{name}" for name in ("a", "b", "dof_start", "dof", "sign")]
     names += [f"loop_{name}" for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind")]
-    names += ["coupling_start", "coupling_follower", "coupling_leader", "actuator_dof", "actuator_law"]
+    names += ["coupling_start", "coupling_follower", "coupling_leader"]
     for name in names:
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
+    scene.nactuator = arrays.drives.count
+    for name in ("start", "dof", "share", "law"):
+        setattr(scene, f"actuator_{name}", wp.array(getattr(arrays.drives, name), device=device))
     return scene
 
 
@@ -240,8 +238,6 @@ class Forest:
         self.dof_parent: list[int] = []
         self.dof_body: list[int] = []
         self.dof_coordinate: list[int] = []
-        self.actuator_dof: list[int] = []
-        self.actuator_laws: list[str] = []
         self.shapes: list[CollisionShape] = []
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
@@ -270,10 +266,6 @@ class Forest:
             self.v_start.append(self.nv)
             self.body_names.append(f"{item.name}/{body.joint.child}")
             self.nq, self.nv = self.nq + nq, self.nv + nv
-        if item.robot is not None:
-            dofs = {body.joint.name: first_dof + body.v_start for body in item.bodies}
-            self.actuator_dof += [dofs[joint] for joint in item.actuators]
-            self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
         for shape in item.shapes:
             self.shapes.append(shape)
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
@@ -369,11 +361,13 @@ class Forest:
             return False
         if not (first.group & second.mask and second.group & first.mask):
             return False
+        if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
+            return False
         if item_a != item_b:
             return True
         above = self.neighbour[item_a]
         are_neighbours = a.body == b.body or b.body in above.get(a.body, ()) or a.body in above.get(b.body, ())
-        return first.self_collision and not are_neighbours
+        return first.self_collision and not are_neighbours and not first.excludes(a, b)
 
     def _neighbour(self, item: Placed) -> dict[int, list[int]]:
         """Return for each body of a robot the body it hangs on, the world included, past bodies without mass."""

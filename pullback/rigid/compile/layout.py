@@ -39,6 +39,8 @@ class Sizes:
     nq: int
     nv: int
     nu: int
+    nactuator: int
+    """Those with a control, and springs."""
     nshape: int
     nfield: int
     """Rows of parameters of fields."""
@@ -81,7 +83,7 @@ PARAMETERS = Layout(
     Rows("inertias", lambda n: int(INERTIA_ROWS) * n.nbody),
     Rows("dofs", lambda n: int(DOF_ROWS) * n.nv),
     Rows("friction", lambda n: n.nv),
-    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nu),
+    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nactuator),
     Rows("shapes", lambda n: int(SHAPE_ROWS) * n.nshape),
     Rows("fields", lambda n: n.nfield),
     Rows("pairs", lambda n: int(PAIR_ROWS) * n.npair),
@@ -106,7 +108,7 @@ SCRATCH = Layout(
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
-    Rows("held", lambda n: n.nu, "actuators: 0 within the limit, else the sign of a force at its limit"),
+    Rows("held", lambda n: n.nactuator, "actuators: 0 within the limit, else the sign of a force at its limit"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
     Rows("start", lambda n: n.nv, "L qd"),
     Rows("s", lambda n: n.nv, "L v, moved by impulses"),

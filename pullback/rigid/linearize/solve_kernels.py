@@ -33,7 +33,7 @@ from pullback.rigid.solvers.implicit_kernels import (
     assemble,
 )
 from pullback.rigid.solvers.rows_kernels import add_multiple
-from pullback.rigid.step.actuator_kernels import actuator
+from pullback.rigid.step.actuator_kernels import actuator, rate_of
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
 from pullback.rigid.step.gyroscopic_kernels import is_lone, lone_force_vjp
 from pullback.robot.joint_kernels import joint_axis, joint_nv, joint_travels
@@ -79,13 +79,18 @@ def add_forces(
     for i in range(scene.topology.nbody):
         if is_lone(scene.topology, i):
             add_lone_change(linear_job, i, parameters, w, scratch, nowhere, change)
-    for a in range(scene.nu):
-        v = scene.actuator_dof[a]
-        force, slopes, by_numbers = actuator(job, a, q, qd[v, w], u, parameters, w, scratch)
-        at = v * columns
-        change[at + v, w] = change[at + v, w] + dt * slopes[1]
-        change[at + nv + v, w] = change[at + nv + v, w] + dt * slopes[2]
-        change[at + 2 * nv + a, w] = dt * slopes[0]
+    for a in range(scene.nactuator):
+        force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            at = scene.actuator_dof[k] * columns
+            share = dt * scratch.dtype(scene.actuator_share[k])
+            for other in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+                v = scene.actuator_dof[other]
+                both = share * scratch.dtype(scene.actuator_share[other])
+                change[at + v, w] = change[at + v, w] + both * slopes[1]
+                change[at + nv + v, w] = change[at + nv + v, w] + both * slopes[2]
+            if a < scene.nu:
+                change[at + 2 * nv + a, w] = share * slopes[0]
 
 
 @wp.func

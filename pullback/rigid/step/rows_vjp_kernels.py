@@ -293,7 +293,7 @@ def mass_matrix_vjp(
         for v in range(job.scene.topology.nv):
             row = DOF_ROWS * v + ARMATURE
             adj_dofs[row, w] = adj_dofs[row, w] + y[v, w] * z[v, w]
-        actuator_inertias_vjp(job, y, z, w, adj_parameters, scratch)
+        actuator_inertias_vjp(job, parameters, w, adj_parameters, scratch)
 
 
 @wp.func

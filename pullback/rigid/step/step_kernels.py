@@ -128,7 +128,7 @@ def solve_step(
     """
     place = job.scratch
     velocity = rows_from(scratch, place.velocity)
-    for a in range(job.scene.nu):
+    for a in range(job.scene.nactuator):
         scratch[place.held + a, w] = scratch.dtype(0.0)
     found = int(0)
     ns = int(0)

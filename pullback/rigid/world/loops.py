@@ -201,7 +201,7 @@ def check_closed(loops: Sequence[ClosedLoop], cfm: float) -> None:
             a, b = (end.name for end in loop.ends)
             raise PullbackError(
                 f"loop {loop.name!r} is open at the start: its frames on {a!r} and {b!r} are {what}; start from "
-                f"coordinates that close it, add(..., q=...), or leave out the frame on {b!r}"
+                f"coordinates that close it, add(..., q=robot.close_loops(q)), or leave out the frame on {b!r}"
             )
 
 

@@ -106,11 +106,12 @@ class World(Bodies):
     ) -> str:
         """Add a robot and return its name.
 
-        A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there. `q` is
-        where its joints start: names with values, or all coordinates (nq,). `actuators`: one for all joints with one
-        degree of freedom, or a dict by joint name; by default forces on the joints that the description has actuators
-        for, on all if it has none; mimic joints are driven only where a dict names them. `friction` and `restitution`
-        replace those of all its shapes. `collision_links` are the links whose shapes take part, all by default;
+        A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there, by
+        default where the description has it. `q` is where its joints start: names with values, or all coordinates
+        (nq,). `actuators`: one for all joints with one degree of freedom, or a dict by the names of joints, or of
+        actuators of the description; by default those of the description, forces on all joints if it has none. Mimic
+        joints are driven only where a dict or the description names them. `friction` and `restitution` replace those of
+        all its shapes. `collision_links` are the links whose shapes take part, all by default;
         `missing_meshes="ignore"` leaves out meshes without a file.
         Two shapes may touch if each one's `group` is in the other's `mask`.
         """
@@ -123,6 +124,9 @@ class World(Bodies):
         if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
             raise PullbackError(f"{name!r}: q holds the place of the floating base; leave out position and orientation")
         links = range(len(model.links)) if collision_links is None else sorted(map(robot.link_number, collision_links))
+        if position is None and orientation is None and model.base == "floating":
+            start = robot.initial_q().tolist()
+            position, orientation = start[:3], start[3:7]
         item = place(name, robot, position, orientation, group, mask)
         for link in links:
             for number, shape in enumerate(model.links[link].shapes):
