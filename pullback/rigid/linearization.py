@@ -69,9 +69,11 @@ def _flat_steps(sim: Sim, states: Trajectory | State, controls: Tensor) -> tuple
         first = [None if x is None else x.detach()[:steps].flatten(0, 1) for x in kept]
         flat = State(*first)  # pyright: ignore[reportArgumentType]
         fits = states.steps[:steps].tolist() == list(range(steps))
-    else:
+    elif isinstance(states, State):
         flat = states.detach()
         fits = True
+    else:
+        raise PullbackError(f"states is a {type(states).__name__}; expected a pb.Trajectory or a pb.State")
     count = sim._check_state(flat)
     worlds = count // max(steps, 1)
     if steps < 1 or not fits or steps * worlds != count or controls.shape[1] not in (1, worlds):

@@ -124,10 +124,13 @@ def stiff_text(sim: Sim) -> str:
     damping = rows.dofs[0].detach().double().unflatten(0, (-1, int(DOF_ROWS)))[:, int(DAMPING)].cpu().clone()
     stiffness = torch.zeros_like(damping)
     servos = rows.actuators[0].detach().double().unflatten(0, (-1, int(ACTUATOR_ROWS))).cpu()
-    for dof, kind, numbers in zip(sim.arrays.actuator_dof, sim.arrays.actuator_law, servos):
-        damping[dof] += numbers[2]
-        if kind == 0:
-            stiffness[dof] += numbers[1]
+    drives = sim.arrays.drives
+    for k, (kind, numbers) in enumerate(zip(drives.law, servos)):
+        for at in range(drives.start[k], drives.start[k + 1]):
+            dof, square = drives.dof[at], float(drives.share[at]) ** 2
+            damping[dof] += square * numbers[2]
+            if kind == 0:
+                stiffness[dof] += square * numbers[1]
     inertia = []
     for item, robot in sim.parameters.robots:
         with torch.no_grad():

@@ -199,7 +199,7 @@ def test_bad_states():
     refuse("the state is a Tensor; expected a pb.State", sim.step, state.q)
     refuse("q is torch.float32 on cpu", sim.step, pb.State(state.q.float(), state.qd))
     refuse("the state has impulses .* starts cold", sim.step, pb.State(state.q, state.qd, state.q))
-    refuse("batch is 0; give the number of worlds", sim.initial_state, 0)
+    refuse("batch is 0; give a whole number from 1 on", sim.initial_state, 0)
     refuse("batch is True", sim.initial_state, True)
     warm = ball(contact=pb.PGS(warm_start=True)).compile(dt=DT, dtype=F64)
     state = warm.initial_state()
