@@ -23,7 +23,7 @@ def rotor(**numbers):
     given = {"voltage": V, "torque_constant": KT, "resistance": R, "gear": GEAR, **numbers}
     world.add(arm, name="arm", actuators=pb.DCMotor(**given))
     inertia = float(arm.compute_lagrangian_inertia_matrix(torch.zeros(1, dtype=F64))[0, 0])
-    return world.compile(dt=DT, dtype=F64), inertia
+    return world.compile(dt=DT, dtype=F64, damping="explicit"), inertia
 
 
 def test_a_rotor_runs_up_to_its_no_load_speed():
@@ -62,7 +62,7 @@ def test_mujoco_gives_the_same_motion(tmp_path):
     world = pb.World(gravity=(0.0, 0.0, 0.0))
     motor = pb.DCMotor(voltage=V, torque_constant=KT, resistance=R, gear=GEAR, current_limit=AMPS)
     world.add(pb.load(path, dtype=F64), name="arm", actuators=motor)
-    sim = world.compile(dt=DT, dtype=F64)
+    sim = world.compile(dt=DT, dtype=F64, damping="explicit")
     controls = 20.0 * np.sin(np.linspace(0.0, 9.0, 300))
     ours = sim.rollout(sim.initial_state(), torch.as_tensor(controls)[:, None, None]).qd[1:, 0, 0].numpy()
     theirs = []

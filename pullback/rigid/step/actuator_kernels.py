@@ -132,7 +132,7 @@ def add_actuator_forces(
 def inertia_share(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
     """Return the time step times the square of the share of the one joint that actuator a drives, 0 if it has none.
 
-    Times k, this is by how much the force falls with the joint's acceleration: integration.md, eq. (10).
+    Times k it is how the force falls with the joint's acceleration (docs/derivations/integration.md, eq. (10)).
     """
     zero = scratch.dtype(0.0)
     share = zero
