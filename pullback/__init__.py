@@ -28,7 +28,7 @@ with collection_paused:
     from pullback.rigid.solvers.exact import Exact
     from pullback.rigid.solvers.pgs import PGS
     from pullback.rigid.state import Contact, State, Trajectory
-    from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.world.actuators import AffineActuator, PositionServo, Torque, VelocityServo
     from pullback.rigid.world.dc_motor import DCMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
@@ -49,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PGS",
+    "AffineActuator",
     "Binomial",
     "Compliant",
     "Contact",

@@ -207,29 +207,24 @@ def geometry_vjp(
 
 
 @wp.func
-def step_vjp(
-    # model
-    job: Job,
-    # in: contacts, scalar rows, sweeps; the solved problem and the cotangents of the state after the step, in scratch
-    nc: int,
-    ns: int,
-    sweeps: int,
-    u: wp.array2d(dtype=Any),
-    parameters: wp.array2d(dtype=Any),
-    w: int,
-    # out: the cotangents of the state before the step, in scratch; the others are added to
-    adj_u: wp.array2d(dtype=Any),
-    adj_parameters: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any),
-):
-    """Pull the cotangents of a step's result back through it."""
-    place = job.scratch
+def impulse_cotangents(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the cotangents of the impulses for those of the state after the step; return whether impacts shift it."""
     clear_geometry(job, nc, w, scratch)
     # eqs. (4) and (5) backwards
     shifted = motion_vjp(job, nc, w, scratch)
-    # the solver, eq. (9)
     impulses_vjp(job, nc, ns, shifted, w, scratch)
+    return shifted
+
+
+@wp.func
+def problem_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
+    w: int, adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of impulses, and of the velocity after the step, back through the contact problem."""
+    place = job.scratch
+    # the solver, eq. (9)
     multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
     start_vjp(job, nc, ns, sweeps, w, scratch)
     velocity_vjp(job, w, scratch)
@@ -248,6 +243,28 @@ def step_vjp(
     motion.adj_qd = place.adj_qd
     motion.adj_force = place.adj_force
     forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
+def step_vjp(
+    # model
+    job: Job,
+    # in: contacts, scalar rows, sweeps; the solved problem and the cotangents of the state after the step, in scratch
+    nc: int,
+    ns: int,
+    sweeps: int,
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    # out: the cotangents of the state before the step, in scratch; the others are added to
+    adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):
+    """Pull the cotangents of a step's result back through it."""
+    shifted = impulse_cotangents(job, nc, ns, w, scratch)
+    problem_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 
 @wp.func

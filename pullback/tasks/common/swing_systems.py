@@ -124,7 +124,7 @@ def audit(sim: Sim, states: Trajectory, controls: Tensor) -> Audit:
     """
     flat = State(states.q.flatten(0, 1), states.qd.flatten(0, 1))
     energy = sum(sim.energies(flat)).view(states.q.shape[:2])  # pyright: ignore[reportAttributeAccessIssue]
-    driven = torch.as_tensor(sim.arrays.actuator_dof, device=sim.device).long()
+    driven = torch.as_tensor(sim.arrays.drives.dof[: sim.nu], device=sim.device).long()
     way = states.q.diff(dim=0)[..., driven]
     work = (controls * way).sum(-1).cumsum(0)
     return Audit(energy - energy[0], torch.cat([torch.zeros_like(work[:1]), work]))
