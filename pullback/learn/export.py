@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,10 +40,11 @@ def export_onnx(policy: Policy, path: str | Path) -> float:
     assert plain.normalizer is not None
     spread = plain.normalizer.var.sqrt()
     sample = plain.normalizer.mean + spread * torch.randn(16, policy.sizes[0], generator=random)
-    torch.onnx.export(
-        plain, (sample,), str(path), dynamo=True, input_names=["observation"], output_names=["action"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},), external_data=False, verbose=False,
-    )  # fmt: skip
+    with _quiet():
+        torch.onnx.export(
+            plain, (sample,), str(path), dynamo=True, input_names=["observation"], output_names=["action"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},), external_data=False, verbose=False,
+        )  # fmt: skip
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (found,) = session.run(["action"], {"observation": sample.numpy()})
     with torch.no_grad():
@@ -47,3 +52,17 @@ def export_onnx(policy: Policy, path: str | Path) -> float:
     if not error <= TOLERANCE:
         raise PullbackError(f"{path} differs from the policy by {error:.1e}; do not use it, and report this as a bug")
     return error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what torch's exporter says about packages that a policy does not use, and about its own future."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(before)

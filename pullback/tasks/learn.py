@@ -162,8 +162,8 @@ def draw(found: Learned, path: Path) -> Path:
     history = found.run.history
     left.plot([r.steps for r in history], [r.episode_return for r in history], color="tab:blue")
     left.set(xlabel="steps", ylabel=f"return, mean of the last {RECENT} episodes", title=found.run.env.name)
-    for share, label in ((0, "first"), (len(history) // 2, "half way"), (len(history) - 1, "last")):
-        right.semilogy(history[share].gradient_by_step, label=f"{label} iteration")
+    for number in sorted({0, len(history) // 2, len(history) - 1}):
+        right.semilogy(history[number].gradient_by_step, label=f"iteration {number + 1}")
     right.set(xlabel="step of the horizon", ylabel="mean |gradient by action|", title="gradients through the horizon")
     right.legend()
     return write_figure(figure, path)
