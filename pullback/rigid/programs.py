@@ -49,6 +49,7 @@ class WorldPrograms:
         substeps: int,
         double: bool,
         integrator: Smooth | None = None,
+        splits: bool = False,
     ) -> None:
         self.arrays = arrays
         self.contact = contact
@@ -56,6 +57,7 @@ class WorldPrograms:
         self.substeps = substeps
         self.double = double
         self.integrator = integrator
+        self.splits = splits
         self.stages = integrator.stages if integrator else 0
         self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.shapes: ShapeSet = shape_set(arrays)
@@ -70,7 +72,7 @@ class WorldPrograms:
         laws = self.arrays.actuator_laws
         if self.integrator:
             return smooth_step(self.integrator.kernels, laws, real)
-        return contact_step(self.shapes, self.contact, laws, real)
+        return contact_step(self.shapes, self.contact, laws, real, splits=self.splits)
 
     def _operator(self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, **options: Any) -> Operator:
         """Return an operator whose kernels are made for this world's kind of step."""
@@ -96,6 +98,7 @@ class WorldPrograms:
             scalars=a.nscalar,
             hulls=a.geometry.has_hulls,
             stages=self.stages,
+            splits=self.splits,
             slots=slots,
             solver=self.contact,
         )

@@ -7,7 +7,7 @@ from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
-from pullback.rigid.step.step_kernels import contact_problem
+from pullback.rigid.step.step_kernels import contact_problem, span_whole_step
 from pullback.rigid.step.variants import Step
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -34,6 +34,7 @@ def kernels(kind: Step):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):
             scratch[place.qd + r, w] = qd[r, w]
+        span_whole_step(job, w, scratch)
         found, ns = problem(job, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         solve(job, nc, ns, False, w, scratch)

@@ -22,7 +22,7 @@ from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
@@ -72,12 +72,14 @@ class Sim:
         max_contacts: int | None,
         damping: Damping,
         integrator: Integrator,
+        impacts: Impacts,
         without: Collection[Part],
     ) -> None:
         self.world = world
         self.dt = float(dt)
         self.substeps = substeps
         self.integrator: Integrator = integrator
+        self.impacts: Impacts = impacts
         self.arrays = compile_world(world, max_contacts, without)
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
@@ -94,6 +96,7 @@ class Sim:
             substeps=substeps,
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
+            splits=impacts == "split",
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         self._programs.step().launchers(self._like)
@@ -261,6 +264,11 @@ class Sim:
             raise PullbackError(
                 f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
                 f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
+            )
+        if self.impacts == "split":
+            raise PullbackError(
+                "linearize is for impacts='step', and this simulation has 'split'; differentiate its step instead: "
+                "torch.func.jacrev over sim.step, in one launch"
             )
         steps, worlds, flat = self._steps_to_linearize(states, controls)
         parameters = self.parameters.packed().detach()

@@ -28,6 +28,7 @@ from pullback.rigid.step.step_kernels import (
     OVERFLOW,
     contact_problem,
     move,
+    span_whole_step,
     write_acceleration,
     write_velocities,
 )
@@ -217,6 +218,7 @@ def kernels(kind: Step):
             elif op == _SAVE:
                 copy_rows(scratch, place.state, linear_job.job.nstate, w, scratch, here)
             else:
+                span_whole_step(linear_job.job, w, scratch)
                 found, ns = problem(linear_job.job, controls, parameters, w, scratch)
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:

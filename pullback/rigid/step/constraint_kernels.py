@@ -227,7 +227,7 @@ def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: 
 
 @wp.func
 def contact_block(
-    scene: Scene, settings: ContactSettings, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, dt: Any, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
     start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
     Y: wp.array2d(dtype=Any), blocks: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -279,15 +279,12 @@ def contact_block(
         ),
     )  # fmt: skip
     gap = contacts[row + GAP, w]
-    dt = Y.dtype(settings.dt)
-    slope = Y.dtype(1.0) / dt
-    if gap <= zero:
-        slope = slope * Y.dtype(settings.erp)
+    slope = bias_slope(settings, gap, dt)
     bias = slope * gap
     restitution = pairs[pair * PAIR_ROWS + 1, w]
     fraction = zero
     share = zero
-    is_impact = restitution > zero and approach < -Y.dtype(settings.threshold) and gap + dt * approach < zero
+    is_impact = is_impact_row(settings, gap, dt, approach, restitution)
     if is_impact:
         # the normal velocity is turned round at the moment of touching; free motion goes on before and after it
         if gap > zero:
@@ -312,6 +309,28 @@ def contact_block(
 
 
 @wp.func
+def bias_slope(settings: ContactSettings, gap: Any, dt: Any):
+    """Return the slope of a bias by the gap: an open gap may close within dt, a penetration shrinks bit by bit."""
+    slope = type(gap)(1.0) / dt
+    if gap <= type(gap)(0.0):
+        slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
+    return slope
+
+
+@wp.func
+def is_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
+    """Return whether a contact's row is that of an impact: it bounces, and touches within dt at the speed it has."""
+    zero = type(gap)(0.0)
+    return restitution > zero and approach < -type(gap)(settings.threshold) and gap + dt * approach < zero
+
+
+@wp.func
+def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
+    """Return False: where steps are split at the touch, impacts are solved there."""
+    return False
+
+
+@wp.func
 def own_diagonal(value: Any):
     """Return a row's diagonal, or one where neither an impulse nor softness moves it: it then keeps no impulse."""
     return wp.where(value == type(value)(0.0), type(value)(1.0), value)
@@ -319,14 +338,13 @@ def own_diagonal(value: Any):
 
 @wp.func
 def scalar_rows(
-    scene: Scene, settings: ContactSettings, q: wp.array2d(dtype=Any), limits: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, dt: Any, q: wp.array2d(dtype=Any), limits: wp.array2d(dtype=Any),
     friction: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), w: int,
     scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the rows of joint limits that are near and of dry friction after those of loops; return how many."""
     zero = q.dtype(0.0)
     one = q.dtype(1.0)
-    dt = q.dtype(settings.dt)
     far = one / zero
     count = int(scene.nloop_row)
     for k in range(scene.nlimit):
@@ -338,9 +356,7 @@ def scalar_rows(
             gap = limits[2 * v + 1, w] - position
             sign = -one
         if gap < q.dtype(settings.limit_margin):
-            slope = one / dt
-            if gap <= zero:
-                slope = slope * q.dtype(settings.erp)
+            slope = bias_slope(settings, gap, dt)
             unit_row(scene, v, sign, count, w, Y)
             numbers = wp.vector(slope * gap, zero, far, slope)
             scalar_row(scene, settings, v, sign, numbers, L, count, w, scalars, Y)

@@ -90,7 +90,7 @@ def add_loop_term(
 def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Add the cotangents of alpha^T J x by what contacts and loops consist of and by the poses of bodies, eq. (7).
 
-    `with_errors`: of alpha^T (J x + bias) for loops.
+    `with_errors`: of alpha^T (J x + bias) for loops; without time passing they have no bias.
     """
     scene = job.scene
     place = job.scratch
@@ -105,7 +105,7 @@ def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array
     wrench = rows_from(scratch, place.wrench)
     motion = rows_from(scratch, place.motion)
     slope = scratch.dtype(0.0)
-    if with_errors:
+    if with_errors and scratch[place.span, w] > slope:
         slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
     topology = scene.topology
     zero = poses.dtype(0.0)

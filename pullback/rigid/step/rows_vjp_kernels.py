@@ -59,7 +59,7 @@ def contact_bias_vjp(job: Job, nc: int, w: int, adj_parameters: wp.array2d(dtype
     adj_contacts = rows_from(scratch, place.adj_contacts)
     adj_pairs = rows_from(adj_parameters, job.parameters.pairs)
     zero = scratch.dtype(0.0)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     bounces = bool(False)
     for c in range(nc):
         row = c * BLOCK_ROWS
@@ -102,7 +102,7 @@ def scalar_bias_vjp(
     adj_q = rows_from(scratch, place.adj_q)
     adj_friction = rows_from(adj_parameters, job.parameters.friction)
     zero = scratch.dtype(0.0)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     for k in range(ns):
         scratch[place.alpha + 3 * nc + k, w] = zero
     for k in range(scene.nloop_row, ns):

@@ -46,6 +46,12 @@ NOT_CONVERGED = wp.constant(4)
 
 
 @wp.func
+def span_whole_step(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let the stages of a step take the whole of it."""
+    scratch[job.scratch.span, w] = scratch.dtype(job.settings.dt)
+
+
+@wp.func
 def contact_problem(
     job: Job,
     u: wp.array2d(dtype=Any),
@@ -66,7 +72,7 @@ def contact_problem(
     contacts = rows_from(scratch, place.contacts)
     blocks = rows_from(scratch, place.blocks)
     Y = rows_from(scratch, place.Y)
-    dt = parameters.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     # equations of motion
     free_forces(job, q, qd, u, parameters, w, force, L, scratch)
     # the velocity without contact, eq. (1)
@@ -85,15 +91,17 @@ def contact_problem(
         poses,
         shapes,
         parameters.dtype(job.settings.margin),
+        dt,
         w,
         contacts,
+        rows_from(scratch, place.dynamics),
         rows_from(scratch, place.candidates),
         rows_from(scratch, place.hulls),
     )
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
-        contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
+        contact_block(scene, job.settings, dt, contacts, c, L, start, s, pairs, w, Y, blocks)
     prepare_contacts(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
@@ -103,7 +111,7 @@ def contact_problem(
             rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
         )  # fmt: skip
     nscalar = scalar_rows(
-        scene, job.settings, q, rows_from(parameters, job.parameters.limits),
+        scene, job.settings, dt, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,
         rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
     )  # fmt: skip
@@ -159,7 +167,7 @@ def write_velocities(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
 def write_acceleration(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the joint acceleration a = (v - qd) / dt - c that leads to the velocity after the step."""
     place = job.scratch
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     qd = rows_from(scratch, place.qd)
     acceleration = rows_from(scratch, place.acceleration)
     for v in range(job.scene.topology.nv):
@@ -177,7 +185,7 @@ def move(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
     travel = rows_from(scratch, place.travel)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     write_velocities(job, nc, w, scratch)
     total = scratch.dtype(0.0)
     for v in range(scene.topology.nv):
@@ -205,6 +213,7 @@ def step(
 ):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
+    span_whole_step(job, w, scratch)
     found, ns = contact_problem(job, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
     if found > nc:

@@ -39,7 +39,13 @@ from pullback.rigid.step.problem_kernels import Job, add_all_rows, rows_of
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.rows_vjp_kernels import rows_vjp, write_free_motion_weights
 from pullback.rigid.step.sides_kernels import find_kinks, judge_sides, take_sides
-from pullback.rigid.step.step_kernels import contact_problem, move, write_acceleration, write_velocities
+from pullback.rigid.step.step_kernels import (
+    contact_problem,
+    move,
+    span_whole_step,
+    write_acceleration,
+    write_velocities,
+)
 from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses_vjp
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -52,7 +58,7 @@ def motion_vjp(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
     """
     scene = job.scene
     place = job.scratch
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     travel = rows_from(scratch, place.travel)
     gamma = rows_from(scratch, place.gamma)
     zeta = rows_from(scratch, place.zeta)
@@ -159,7 +165,7 @@ def velocity_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     for v in range(job.scene.topology.nv):
         adj_velocity[v, w] = adj_qd[v, w]
     add_axes_rate_vjp(
-        job.scene, scratch.dtype(job.settings.dt), rows_from(scratch, place.qd), adj_velocity, w, adj_qd
+        job.scene, scratch[place.span, w], rows_from(scratch, place.qd), adj_velocity, w, adj_qd
     )  # fmt: skip
 
 
@@ -208,6 +214,42 @@ def geometry_vjp(
 
 
 @wp.func
+def solution_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
+    w: int, adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull gamma, the cotangent of the velocity, back through impulses, rows and contacts; nu is for what remains."""
+    # the solver, eq. (9)
+    impulses_vjp(job, nc, ns, shifted, w, scratch)
+    multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
+    start_vjp(job, nc, ns, sweeps, w, scratch)
+    velocity_vjp(job, w, scratch)
+    # biases, and how J changes, eqs. (10) and (11)
+    if nc + ns > 0:
+        rows_vjp(job, nc, ns, sweeps, shifted, parameters, w, adj_parameters, scratch)
+    geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
+
+
+@wp.func
+def free_motion_vjp(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull nu back through inverse dynamics at the acceleration of the whole step, eq. (10), and actuators."""
+    place = job.scratch
+    for v in range(job.scene.topology.nv):
+        scratch[place.adj_force + v, w] = scratch[place.span, w] * scratch[place.nu + v, w]
+    motion = Motion()
+    motion.q = place.q
+    motion.qd = place.qd
+    motion.acceleration = place.acceleration
+    motion.adj_q = place.adj_q
+    motion.adj_qd = place.adj_qd
+    motion.adj_force = place.adj_force
+    forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
 def step_vjp(
     # model
     job: Job,
@@ -225,30 +267,11 @@ def step_vjp(
     nowhere: wp.array2d(dtype=Any),
 ):
     """Pull the cotangents of a step's result back through it."""
-    place = job.scratch
     clear_geometry(job, nc, w, scratch)
     # eqs. (4) and (5) backwards
     shifted = motion_vjp(job, nc, w, scratch)
-    # the solver, eq. (9)
-    impulses_vjp(job, nc, ns, shifted, w, scratch)
-    multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
-    start_vjp(job, nc, ns, sweeps, w, scratch)
-    velocity_vjp(job, w, scratch)
-    # biases, and how J changes, eqs. (10) and (11)
-    if nc + ns > 0:
-        rows_vjp(job, nc, ns, sweeps, shifted, parameters, w, adj_parameters, scratch)
-    geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
-    # inverse dynamics, eq. (10)
-    for v in range(job.scene.topology.nv):
-        scratch[place.adj_force + v, w] = scratch.dtype(job.settings.dt) * scratch[place.nu + v, w]
-    motion = Motion()
-    motion.q = place.q
-    motion.qd = place.qd
-    motion.acceleration = place.acceleration
-    motion.adj_q = place.adj_q
-    motion.adj_qd = place.adj_qd
-    motion.adj_force = place.adj_force
-    forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+    solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
+    free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 
 @wp.func
@@ -258,6 +281,7 @@ def retrace(
     nowhere: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
+    span_whole_step(job, w, scratch)
     found, ns = contact_problem(job, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
     sweeps = resolve(job, nc, ns, pulls_back, w, scratch)

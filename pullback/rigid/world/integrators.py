@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Integrator = Literal["semi_implicit", "explicit", "rk4", "midpoint"]
 Part = Literal["contacts", "limits", "friction"]
 Damping = Literal["explicit", "implicit"]
+Impacts = Literal["step", "split"]
 
 
 class Smooth(NamedTuple):
@@ -33,9 +34,10 @@ SMOOTH: dict[str, Smooth] = {
 """All integrators but the one with contact, "semi_implicit"."""
 
 
-def check_integration(integrator: Integrator, damping: Damping, without: Collection[Part]) -> None:
+def check_integration(integrator: Integrator, damping: Damping, impacts: Impacts, without: Collection[Part]) -> None:
     """Refuse choices that there are not, or that do not go together."""
-    for what, choice, kind in (("damping", damping, Damping), ("integrator", integrator, Integrator)):
+    choices = (("damping", damping, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
+    for what, choice, kind in choices:
         if choice not in get_args(kind):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
     is_list = isinstance(without, Collection) and not isinstance(without, str)

@@ -13,7 +13,7 @@ from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.actuators import Actuator
-from pullback.rigid.world.integrators import Damping, Integrator, Part, check_integration
+from pullback.rigid.world.integrators import Damping, Impacts, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
     CollisionShape,
@@ -215,6 +215,7 @@ class World(Bodies):
         max_contacts: int | None = None,
         damping: Damping = "explicit",
         integrator: Integrator = "semi_implicit",
+        impacts: Impacts = "step",
         without: Collection[Part] = (),
     ) -> Sim:
         """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
@@ -233,12 +234,12 @@ class World(Bodies):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
         if substeps > MAX_SUBSTEPS:
             raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
-        check_integration(integrator, damping, without)
+        check_integration(integrator, damping, impacts, without)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
         options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
-        options |= {"integrator": integrator, "without": without}
+        options |= {"integrator": integrator, "impacts": impacts, "without": without}
         return Sim(self, dt=dt, dtype=dtype, device=find_device(device), **options)
 
     def _fresh(self, name: str) -> str:
