@@ -142,13 +142,13 @@ def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 @wp.func
 def begins_with_impact(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether something that bounces touches already, and approaches."""
+    """Tell whether something that bounces overlaps already, and approaches."""
     place = job.scratch
     threshold = scratch.dtype(job.settings.threshold)
     found = bool(False)
     for c in range(nc):
         row = place.contacts + c * CONTACT_ROWS
-        if scratch[row + GAP, w] <= touch_tolerance(threshold):
+        if scratch[row + GAP, w] < -touch_tolerance(threshold):
             restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
             if restitution > scratch.dtype(0.0):
                 if normal_rate(job, c, place.start, w, scratch) < -threshold:

@@ -107,8 +107,8 @@ def closing_time(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
     Its speed then is on the way from `approach`, before the step, to the rate: eq. (2).
     """
     time = type(gap)(-1.0)
-    if gap > touch_tolerance(gap) and gap + span * rate < type(gap)(0.0):
-        t = -gap / rate
+    if gap >= -touch_tolerance(gap) and gap + span * rate < type(gap)(0.0):
+        t = wp.max(-gap / rate, type(gap)(0.0))
         if approach + t / span * (rate - approach) < -type(gap)(job.settings.threshold):
             time = t
     return time
@@ -134,7 +134,7 @@ def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any
     time = scratch.dtype(-1.0)
     slowly = bool(False)
     gap = scratch[place.contacts + c * CONTACT_ROWS + GAP, w]
-    if gap > scratch.dtype(0.0):
+    if gap >= -touch_tolerance(gap):
         span = scratch[place.span, w]
         rate = normal_rate(job, c, place.s, w, scratch)
         time = closing_time(job, gap, scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w], rate, span)
@@ -152,7 +152,7 @@ def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any))
     slowly = bool(False)
     if slope > scratch.dtype(0.0):
         gap = scratch[row + SCALAR_BIAS, w] / slope
-        if gap > scratch.dtype(0.0):
+        if gap >= -touch_tolerance(gap):
             span = scratch[place.span, w]
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
             rate = scalar_dot(
@@ -277,7 +277,7 @@ def find_touch(
         steps += 1
         if pair < 0 or following >= moment:
             seeking = False
-        elif wp.abs(gap) <= scratch.dtype(0.1) * touch_tolerance(gap):
+        elif wp.abs(gap) <= touch_tolerance(gap) * wp.where(estimate > zero, scratch.dtype(0.1), scratch.dtype(1.0)):
             moment = estimate
             what = pair
             seeking = False
