@@ -25,8 +25,8 @@ class ImpactCase(NamedTuple):
     """A motion from a start given by numbers x (B, n), for a time [s], and what it must lead to.
 
     `where(shift, dt)` gives x for shares (B,) of a step by which the start is put off, `start(x)` the q and qd of
-    worlds; `read(q, qd)` what is asked for at the end, (B, k), and `outcome(x)` the same in closed form, which torch can
-    differentiate. Errors of derivatives are measured by the largest of the true ones, or by `scale`.
+    worlds; `read(q, qd)` what is asked for at the end, (B, k), and `outcome(x)` the same in closed form, which torch
+    can differentiate. Errors of derivatives are measured by the largest of the true ones, or by `scale`.
     """
 
     name: str
@@ -200,7 +200,9 @@ def rod_world(shape: str) -> pb.World:
     size = (2.0 * HALF, 2.0 * HALF, 1.0) if shape == "box" else (HALF, 1.0)
     inertia = np.diag([1e-3, 1.0 / 12.0, 1.0 / 12.0])
     link = Link("rod", 1.0, along_x.translation, inertia, [Shape(shape, size, along_x)])  # pyright: ignore[reportArgumentType]
-    robot = pb.RobotModel(compile_tree(Tree("rod", [Link("root"), link], [Joint("hinge", "continuous", "root", "rod")])))
+    robot = pb.RobotModel(
+        compile_tree(Tree("rod", [Link("root"), link], [Joint("hinge", "continuous", "root", "rod")]))
+    )
     world = pb.World(gravity=(0.0, 0.0, 0.0))
     world.add(robot.to(F64), name="rod", friction=0.0, restitution=0.5)
     world.add_sphere("ball", radius=RADIUS, mass=0.5, friction=0.0, restitution=0.5)

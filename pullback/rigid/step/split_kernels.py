@@ -78,24 +78,24 @@ def swap_rows(x: wp.array2d(dtype=Any), first: int, second: int, count: int, w: 
 
 
 @wp.func
-def swap_contacts(job: Job, c: int, d: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Exchange two contacts, with their rows."""
+def put_contact_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Put a contact, with its rows, behind those up to `last`, which keep their order."""
     place = job.scratch
     n = 3 * job.scene.topology.nv
-    if c != d:
-        swap_rows(rows_from(scratch, place.contacts), c * CONTACT_ROWS, d * CONTACT_ROWS, CONTACT_ROWS, w)
-        swap_rows(rows_from(scratch, place.blocks), c * BLOCK_ROWS, d * BLOCK_ROWS, BLOCK_ROWS, w)
-        swap_rows(rows_from(scratch, place.Y), c * n, d * n, n, w)
+    for c in range(first, last):
+        swap_rows(rows_from(scratch, place.contacts), c * CONTACT_ROWS, (c + 1) * CONTACT_ROWS, CONTACT_ROWS, w)
+        swap_rows(rows_from(scratch, place.blocks), c * BLOCK_ROWS, (c + 1) * BLOCK_ROWS, BLOCK_ROWS, w)
+        swap_rows(rows_from(scratch, place.Y), c * n, (c + 1) * n, n, w)
 
 
 @wp.func
-def swap_scalars(job: Job, k: int, l: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Exchange two scalar rows."""
+def put_scalar_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Put a scalar row behind those up to `last`, which keep their order."""
     place = job.scratch
     n = job.scene.topology.nv
-    if k != l:
-        swap_rows(rows_from(scratch, place.scalars), k * SCALAR_ROWS, l * SCALAR_ROWS, SCALAR_ROWS, w)
-        swap_rows(rows_from(scratch, place.Y_scalar), k * n, l * n, n, w)
+    for k in range(first, last):
+        swap_rows(rows_from(scratch, place.scalars), k * SCALAR_ROWS, (k + 1) * SCALAR_ROWS, SCALAR_ROWS, w)
+        swap_rows(rows_from(scratch, place.Y_scalar), k * n, (k + 1) * n, n, w)
 
 
 @wp.func
@@ -125,7 +125,7 @@ def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dt
         time, slowly = contact_closing_time(job, c, w, scratch)
         if time >= zero:
             nc -= 1
-            swap_contacts(job, c, nc, w, scratch)
+            put_contact_last(job, c, nc, w, scratch)
         else:
             c += 1
     ns = int(nscalar)
@@ -134,7 +134,7 @@ def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dt
         time, slowly = limit_closing_time(job, k, w, scratch)
         if time >= zero:
             ns -= 1
-            swap_scalars(job, k, ns, w, scratch)
+            put_scalar_last(job, k, ns, w, scratch)
         else:
             k += 1
     return nc, ns
@@ -192,7 +192,7 @@ def write_impact_rows(
             c += 1
         else:
             nc -= 1
-            swap_contacts(job, c, nc, w, scratch)
+            put_contact_last(job, c, nc, w, scratch)
     ns = int(nscalar)
     k = int(0)
     while k < ns:
@@ -208,7 +208,7 @@ def write_impact_rows(
             k += 1
         else:
             ns -= 1
-            swap_scalars(job, k, ns, w, scratch)
+            put_scalar_last(job, k, ns, w, scratch)
     scratch[place.span, w] = zero
     return nc, ns
 
