@@ -25,7 +25,7 @@ sim = world.compile(dt=1e-3, impacts="split")
 Take it wherever a gradient has to pass an impact: throwing, hitting, hopping, landing, catching. Steps in which
 nothing touches cost what they cost without it; one with a touch costs about two more solutions of the contact
 problem, forward and backward. It is for rigid contact (`pb.PGS`, `pb.Exact`); `pb.Compliant` has no impacts to split
-at. `sim.linearize` is for `impacts="step"` so far; `torch.func.jacrev` over `sim.step` is right for both.
+at.
 
 ## Derivatives of motions with one impact
 

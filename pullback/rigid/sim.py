@@ -87,6 +87,11 @@ class Sim:
         implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
         self._like = self.parameters.like
+        if impacts == "split" and isinstance(world.contact, Compliant):
+            raise PullbackError(
+                "impacts='split' is for rigid contact, and this world has pb.Compliant, whose impacts take time; leave "
+                "one of them out"
+            )
         if isinstance(world.contact, Compliant):
             warn_of_compliance(world.contact, self.arrays, self.parameters(), self.dt / substeps)
         self._programs = WorldPrograms(
@@ -264,11 +269,6 @@ class Sim:
             raise PullbackError(
                 f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
                 f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
-            )
-        if self.impacts == "split":
-            raise PullbackError(
-                "linearize is for impacts='step', and this simulation has 'split'; differentiate its step instead: "
-                "torch.func.jacrev over sim.step, in one launch"
             )
         steps, worlds, flat = self._steps_to_linearize(states, controls)
         parameters = self.parameters.packed().detach()

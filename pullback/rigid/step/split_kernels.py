@@ -240,6 +240,15 @@ def arrange(
     return chosen, nc, ns
 
 
+@wp.func
+def is_split_here(
+    job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return whether the step whose problem stands in scratch may be split; if so, its rows have changed places."""
+    part, count, count_scalar = arrange(job, WHOLE, 0, -1, True, nc, ns, parameters, w, scratch)
+    return part != WHOLE
+
+
 # -- parts of a step -----------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,12 @@ def span_whole_step(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
+def is_split(job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return False: a step is not split where something touches, unless a variant does (split_kernels.py)."""
+    return False
+
+
+@wp.func
 def contact_problem(
     job: Job,
     u: wp.array2d(dtype=Any),

@@ -224,7 +224,8 @@ class World(Bodies):
         lets joint damping and servos' kd act at the velocity after the step, which is stable however stiff they are.
         `integrator="rk4"`, of fourth order, `"midpoint"`, symplectic and of second order, and `"explicit"`, Euler's,
         are for motion without contact, joint limits and dry friction; `without=["contacts", "limits", "friction"]`
-        leaves any of these out.
+        leaves any of these out. `impacts="split"` splits a step where something touches, so that gradients through
+        impacts are those of the physics (docs/impacts.md); `"step"` computes an impact where a step starts.
         """
         from pullback.rigid.sim import Sim
 
