@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from rich.console import Console
 
 import pullback as pb
 from checks.fuzz_convex import CONVEX, depth, reach, separation
@@ -61,6 +62,26 @@ class Findings:
     def check_true(self, what: str, holds: bool, where: str) -> None:
         """Note whether something that must hold does."""
         self.check(what, np.array([0.0 if holds else 1.0]), 0.0, where)
+
+    def show(self, console: Console) -> None:
+        """Print what broke a bound."""
+        for name, seen in self.broken.items():
+            console.print(f"[red]{name}[/red]: {len(seen)} cases", *seen[:5], sep="\n  ", highlight=False)
+        console.print(f"{sum(self.checks.values()):,} checks, {len(self.broken)} laws broken")
+
+    def rows(self) -> list[str]:
+        """Return what was checked as rows of a table: what, how often, worst figure, bound, verdict."""
+        lines = []
+        for name in sorted(self.checks):
+            bound, worst = self.bounds[name], self.worst[name][0]
+            verdict = "" if np.isinf(bound) else "**broken**" if name in self.broken else "ok"
+            limit = "none" if np.isinf(bound) else f"{bound:.0e}" if 0 < bound < 1 else f"{bound:g}"
+            lines.append(f"| {name} | {self.checks[name]:,} | {max(worst, 0.0):.1g} | {limit} | {verdict} |")
+        return lines
+
+    def told(self) -> list[str]:
+        """Return what broke a bound as a list."""
+        return [f"- {name}: {len(seen)} times; {seen[0]}" for name, seen in self.broken.items()] or ["Nothing."]
 
 
 @dataclass
@@ -132,7 +153,7 @@ def check_flags(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
 def check_again(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -> None:
     """Check that the same seed gives the same bits: the world made anew, and run again."""
     again = draw(drawn.seed, kind=drawn.kind, worlds=drawn.worlds, steps=len(drawn.controls), plain=drawn.plain)
-    other = again.sim.rollout(again.state, again.controls)
+    other = again.sim.rollout(again.state, again.controls, check=False)
     same = are_same(states, other) and bool((states.status.code == other.status.code).all())
     findings.check_true("other bits from the same seed", same, drawn.describe())
 
@@ -142,7 +163,7 @@ def check_neighbours(drawn: RandomWorld, states: pb.Trajectory, findings: Findin
     sick = drawn.seed % drawn.worlds
     qd = drawn.state.qd.clone()
     qd[sick] = 1e200 if qd.dtype == torch.float64 else 1e25
-    other = drawn.sim.rollout(replace(drawn.state, qd=qd), drawn.controls)
+    other = drawn.sim.rollout(replace(drawn.state, qd=qd), drawn.controls, check=False)
     well = [w for w in range(drawn.worlds) if w != sick]
     same = is_same(states.q[:, well], other.q[:, well]) and is_same(states.qd[:, well], other.qd[:, well])
     findings.check_true("a world changed by its neighbour", same, drawn.describe())
@@ -314,7 +335,7 @@ def check_gradients(drawn: RandomWorld, findings: Findings) -> None:
             values[quantity] = value.detach().clone().requires_grad_()
             leaves.append(values[quantity])
     drawn.spread(torch.arange(drawn.worlds))
-    states = drawn.sim.rollout(replace(drawn.state, q=leaves[0], qd=leaves[1]), leaves[2])
+    states = drawn.sim.rollout(replace(drawn.state, q=leaves[0], qd=leaves[1]), leaves[2], check=False)
     fine = (states.qd.detach().abs() < FAST).all(-1).all(0)
 
     def differentiate(part: float) -> list[Tensor | None]:

@@ -48,6 +48,7 @@ COLLECTIONS = (
     Collection("pybullet_data, random objects, one of 50", "pybullet", "pybullet_data/random_urdfs", every=50),
     Collection("differentiable-robot-model", "differentiable-robot-model", "diff_robot_data"),
     Collection("Gymnasium (MJCF)", "gymnasium", "gymnasium/envs/mujoco/assets", "*.xml"),
+    Collection("MuJoCo (MJCF)", "mujoco", "mujoco/testdata", "*.xml"),
     Collection("pybullet_data (MJCF)", "pybullet", "pybullet_data/mjcf", "*.xml"),
 )
 
@@ -72,6 +73,19 @@ def files_of(collection: Collection) -> Iterator[tuple[str, Path]]:
     found = sorted(file for file in folder.rglob(collection.pattern) if collection.left_out not in str(file))
     for file in found[:: collection.every]:
         yield str(file.relative_to(folder)), file
+
+
+def installed_files() -> list[tuple[str, Path]]:
+    """Return the robots of all installed collections by name, random objects left out."""
+    files = []
+    for collection in COLLECTIONS:
+        if "random" in collection.name:
+            continue
+        try:
+            files += [(f"{collection.name}: {name}", file) for name, file in files_of(collection)]
+        except PackageNotFoundError:
+            continue
+    return files
 
 
 def examine(name: str, file: Path) -> Row:

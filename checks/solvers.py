@@ -208,14 +208,14 @@ hundred, and there the gradient is as large as {largest:.0f}.
 CHOOSING = """## Which to choose
 
 - **Start with `pb.PGS()`.** It has the cone of Coulomb's friction, sticks without creeping, is quickest where contacts
-  are few, and its gradient is that of the motion computed, converged or not.
+  are few, and solves to the end where sweeps are used up. `finish=False` leaves it at the sweeps: quicker in stacks, where
+  forces are then approximate, and its gradient is still that of the motion computed.
 - **`gradient="unrolled"`** asks nothing of convergence. Where the others converge it costs more on the way back (slide,
   push); where sweeps stop short it saves vain attempts (stack). It is of use as a check, and where sweeps are few on
   purpose.
 - **`friction="pyramid"`** bounds each tangent by itself: off its axes friction is too strong, by up to a factor of 1.4.
   It is there for comparison with engines that do so.
-- **`pb.Exact()`** where contacts are redundant: boxes on faces, where it costs no more than sweeps, and stacks and
-  grasps, where sweeps stop short of the solution and it does not, at a cost that varies.
+- **`pb.Exact()`** is the same with 20 sweeps instead of 50: where contacts are so redundant that more are of no use.
 - **`pb.Compliant()`** where the gradient matters more than the last millimetre. Touching and letting go, sticking and
   slipping pass into each other over `onset` and `slip_speed`, and redundant contacts have one solution. The price:
   bodies sink in by load / stiffness and creep at a share of `slip_speed`; a stack on soft springs sways, and its

@@ -18,8 +18,10 @@ with collection_paused:
         GradientError,
         PullbackError,
         SecondDerivativeError,
+        SimulationWarning,
     )
     from pullback.core.files import FileLimits, file_limits
+    from pullback.core.threads import get_num_threads, set_num_threads
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
     from pullback.rigid.solvers.compliant import Compliant
@@ -68,6 +70,7 @@ __all__ = [
     "RobotModel",
     "SecondDerivativeError",
     "Sim",
+    "SimulationWarning",
     "Smoothing",
     "State",
     "SymmetricPositiveDefinite",
@@ -79,11 +82,13 @@ __all__ = [
     "control",
     "export_urdf",
     "file_limits",
+    "get_num_threads",
     "inverse_kinematics",
     "load",
     "pseudo_inertia",
     "random_torque_motion",
     "sdf",
+    "set_num_threads",
     "sine_motion",
     "soft",
     "thermal",

@@ -22,6 +22,7 @@ from rich.tree import Tree as Drawing
 
 import pullback
 from pullback.core.errors import PullbackError
+from pullback.core.threads import get_num_threads
 from pullback.description.check import MIMIC_JOINTS
 from pullback.description.compile import COORDINATES, WORLD, Model, compile_tree
 from pullback.description.load import read, shipped_robots
@@ -207,7 +208,7 @@ def doctor() -> int:
     console.print(table)
     devices = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
     for device in devices:
-        name = f"{torch.get_num_threads()} thread(s)" if device == "cpu" else torch.cuda.get_device_name(device)
+        name = f"{get_num_threads()} thread(s)" if device == "cpu" else torch.cuda.get_device_name(device)
         console.print(f"device {device}: {escape(name)}")
     console.print("\nchecking gradients; the first time on a machine, kernels are compiled (half a minute or so)")
     checks: list[tuple[str, Callable[[str], str]]] = [

@@ -13,7 +13,7 @@ import torch
 
 from pullback.core.launch import ABSENT, Launcher, Strided
 from pullback.core.tensors import current_stream
-from pullback.core.threads import shards_for
+from pullback.core.threads import get_num_threads, shards_for
 
 Tensor = torch.Tensor
 
@@ -29,7 +29,7 @@ _SCRATCH = threading.local()
 class LaunchArrays:
     """The arrays of one launch in the kernel's order, and the tensors that must stay alive until it is done."""
 
-    def __init__(self, inputs: Sequence[Tensor | None]) -> None:
+    def __init__(self, inputs: Sequence[Tensor | None], work: int = 1) -> None:
         reference = inputs[0]
         assert reference is not None
         self.reference = reference
@@ -40,7 +40,7 @@ class LaunchArrays:
         self.kept: list[Tensor] = []
         self.arrays: list[Strided] = []
         self.read(inputs)
-        self.shards = shards_for(self.worlds, torch.get_num_threads()) if self.on_cpu else 1
+        self.shards = shards_for(self.worlds, get_num_threads(), work) if self.on_cpu else 1
         self.sums_over_worlds = False
 
     def read(self, tensors: Sequence[Tensor | None]) -> None:

@@ -20,6 +20,10 @@ class DescriptionWarning(UserWarning):
     """A robot description that was loaded although something in it looks wrong."""
 
 
+class SimulationWarning(UserWarning):
+    """A simulation that goes on although a world is not finite, is about to be, or has steps that are not solved."""
+
+
 class SecondDerivativeError(PullbackError):
     """A second derivative was asked of an operator that has a first one only."""
 

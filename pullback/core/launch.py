@@ -10,17 +10,20 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import Structure, byref, memset, sizeof
+from ctypes import Structure, addressof, byref, c_int32, memset, sizeof
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
 
 from pullback.core.modules import record
-from pullback.core.threads import WORLDS_PER_SHARD, run_on_shards
+from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
 PIECES = 16
 """Pieces of the batch for each CPU thread, handed out as threads come free."""
+
+WATCHED = 1024
+"""Steps of all worlds, at least, of a launch during which Ctrl-C is heard: it takes 10 ms or more."""
 
 Strided: TypeAlias = tuple[int, int, int, int, int, bool]
 """An array as kernels index it, [row, world]: address, rows, row_stride, world_stride, shard_stride, zeroed.
@@ -51,13 +54,24 @@ class FixedLaunch(NamedTuple):
 
 
 class Launcher:
-    """One kernel on one device, launched over any number of worlds."""
+    """One kernel on one device, launched over any number of worlds.
 
-    def __init__(self, kernel: Any, device: str, constants: Any) -> None:
+    `work` is what a world costs, in evaluations of a robot's dynamics. A kernel whose constants have an array `stop`
+    takes its worlds through `steps` steps and ends after the one in which `stop[0]` is no longer zero.
+    """
+
+    def __init__(self, kernel: Any, device: str, constants: Any, work: int = 1) -> None:
         self.kernel = kernel
         self.device = device
         self.constants = constants
+        self.work = work
+        self.steps = constants.steps if hasattr(constants, "stop") and device == "cpu" else 0
+        self.sharing = Sharing()
         self._local = threading.local()
+
+    def is_long(self, worlds: int) -> bool:
+        """Return whether a launch takes long enough for someone to interrupt it, and can be interrupted."""
+        return self.steps * worlds >= WATCHED
 
     def __call__(
         self, arrays: Sequence[Strided], worlds: int, shards: int = 1, *, stream: Any = None, fixed: bool = False
@@ -65,20 +79,27 @@ class Launcher:
         """Run the kernel over `worlds` worlds on `shards` threads.
 
         Threads take pieces of the batch as they come free, so that a slow core does not hold up the others. If `fixed`,
-        each takes one piece, always the same, so that sums over its worlds are the same bit for bit in every run.
+        there is one piece for each shard, always the same, so that sums over its worlds are the same bit for bit in
+        every run. Long launches leave this thread free to hear Ctrl-C.
         """
-        if shards == 1:
+        stop = c_int32(0) if self.is_long(worlds) and _hears_interrupts() else None
+        if shards == 1 and stop is None:
             self._block(len(arrays))(arrays, 0, 0, worlds, stream)
             return
-        size = max(-(-worlds // (shards if fixed else PIECES * shards)), WORLDS_PER_SHARD)
+        size = max(-(-worlds // (shards if fixed else PIECES * shards)), -(-WORLDS_PER_SHARD // self.work))
         pieces = iter(range(0, worlds, size))
 
         def work(shard: int) -> None:
-            firsts = range(shard * size, min(worlds, (shard + 1) * size), size) if fixed else pieces
-            for first in firsts:
-                self._block(len(arrays))(arrays, shard, first, min(size, worlds - first))
+            for first in pieces:
+                if stop is None or stop.value == 0:
+                    block = self._block(len(arrays))
+                    block.stop_at(stop)
+                    block(arrays, first // size if fixed else shard, first, min(size, worlds - first))
 
-        run_on_shards(work, shards)
+        if stop is None:
+            run_side_by_side(work, [(shard,) for shard in range(shards)], self.sharing)
+        else:
+            run_interruptibly(work, shards, stop)
 
     def copy(self) -> FixedLaunch:
         """Return this thread's last launch on a CPU with arguments of its own."""
@@ -91,6 +112,11 @@ class Launcher:
         return local.block
 
 
+def _hears_interrupts() -> bool:
+    """Return whether Ctrl-C would be raised on this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
 class _ArgumentBlock:
     """The arguments of a kernel in memory, overwritten in place from launch to launch; used by one thread only."""
 
@@ -100,6 +126,7 @@ class _ArgumentBlock:
             raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
         self.command = command
         self.count = -1
+        self.stop: c_int32 | None = None
         self.on_cpu = launcher.device == "cpu"
         if self.on_cpu:
             packet = packet_type(command)
@@ -127,6 +154,14 @@ class _ArgumentBlock:
             self.run(*self.arguments)
         else:
             self.command.launch(stream)
+
+    def stop_at(self, stop: c_int32 | None) -> None:
+        """Let the kernel look at a number, or at none, after every step."""
+        if stop is not self.stop:
+            self.stop = stop
+            array = self.packet.argument0.stop
+            array.data = None if stop is None else addressof(stop)
+            array.shape[0], array.strides[0], array.ndim = 1, sizeof(c_int32), 1
 
     def copy(self) -> FixedLaunch:
         """Return the launch as it is now, with a block of its own; on a CPU."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import warp as wp
 
+from pullback.core import kernel_cache
 from pullback.core.codegen import BY_REFERENCE, pass_structs_by_reference
+from pullback.core.errors import PullbackError
 from pullback.core.host import collection_paused, warp_silenced
 
 CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros {BY_REFERENCE}"
@@ -20,14 +23,15 @@ CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fa
 articulated-body algorithm on one core."""
 
 LARGE_CPU_FLAGS = (
-    CPU_FLAGS.replace("inline-threshold=9000", "inline-threshold=1000").replace(
-        "inline-cold-callsite-threshold=3000", "inline-cold-callsite-threshold=300"
-    )
+    CPU_FLAGS.replace("inline-threshold=9000", "inline-threshold=1000")
+    .replace("inline-cold-callsite-threshold=3000", "inline-cold-callsite-threshold=300")
+    .replace("-ffp-contract=fast", "-ffp-contract=on")
     + " -fno-vectorize"
 )
-"""No vectorized loops, and less inlining than Warp asks for: the adjoint of a rollout compiles in a quarter less time
-and runs as fast. That of the articulated-body algorithm would take 12 % longer to run. Kernels that are compiled side
-by side must have the same `-mllvm` flags: Warp lets those with others wait."""
+"""Fused multiply-adds within an expression only, so that a function rounds alike wherever it is inlined: the adjoint of
+a rollout computes steps again, to the last bit. No vectorized loops, and less inlining than Warp asks for: that adjoint
+compiles in a quarter less time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run.
+Kernels that are compiled side by side must have the same `-mllvm` flags: Warp lets those with others wait."""
 
 GPU_BLOCK = 64
 """Threads a block: 64 ran 4,096 robots 1.6 times faster than Warp's 256, and 65,536 as fast."""
@@ -37,7 +41,10 @@ Made = TypeVar("Made")
 
 _LOADING = threading.Lock()
 _MAKING = threading.RLock()
-_COMPILING: dict[tuple[Any, str], Future[Any]] = {}
+_COMPILING: dict[tuple[Any, str], Future[None]] = {}
+_COMPILERS = threading.Semaphore(2)
+_ABANDONED = threading.Event()
+"""Set when the user did not wait for a compiler."""
 
 
 @cache
@@ -76,14 +83,24 @@ def block_dim(device: str) -> int:
 def initialize() -> None:
     """Start Warp if it has not been started, without its greeting."""
     with warp_silenced:
-        wp.init()
+        try:
+            wp.init()
+        except OSError as error:
+            raise PullbackError(f"Warp could not start: {error}; {kernel_cache.ADVICE}") from error
 
 
 def record(kernel: Any, inputs: Sequence[Any], device: str) -> Any:
     """Return a launch of a kernel that has not run yet; the first of a kernel compiles and loads its module."""
-    compiling = _COMPILING.get((kernel.module, device))
-    if compiling is not None:
+    # compiled on another thread, so that Ctrl-C is heard meanwhile
+    compiling = _compile(kernel.module, device)
+    try:
         compiling.result()
+    except KeyboardInterrupt:
+        _ABANDONED.set()
+        raise
+    except Exception:
+        _COMPILING.pop((kernel.module, device), None)
+        raise
     # two threads must not load a module at once
     with _LOADING, warp_silenced:
         _hash(kernel.module, device)
@@ -97,11 +114,20 @@ def compile_ahead(kernels: Sequence[Any], device: str) -> None:
 
     Warp writes C++ for one module at a time, mostly for the first of them first, as all have their hashes by then.
     """
-    new = [x.module for x in kernels if (x.module, device) not in _COMPILING]
-    for module in new:
-        _hash(module, device)
-    for module in new:
-        _COMPILING[module, device] = _compilers().submit(_load, module, device)
+    for kernel in kernels:
+        _hash(kernel.module, device)
+    for kernel in kernels:
+        _compile(kernel.module, device)
+
+
+def _compile(module: Any, device: str) -> Future[None]:
+    """Start to compile and load a module on a thread of its own, unless that has been done."""
+    with _LOADING:
+        future = _COMPILING.get((module, device))
+        if future is None:
+            future = _COMPILING[module, device] = Future()
+            threading.Thread(target=_load, args=(module, device, future), name="pullback compiles", daemon=True).start()
+    return future
 
 
 def _hash(module: Any, device: str) -> None:
@@ -109,23 +135,33 @@ def _hash(module: Any, device: str) -> None:
         module.get_module_hash(block_dim(device))
 
 
-def _load(module: Any, device: str) -> None:
-    with warp_silenced:
-        module.load(device, block_dim(device))
+def _load(module: Any, device: str, future: Future[None]) -> None:
+    try:
+        with _COMPILERS, warp_silenced:
+            _hash(module, device)
+            kernel_cache.load(module, device, block_dim(device))
+    except BaseException as error:
+        # whoever waits for the kernel gets it
+        future.set_exception(error)
+    else:
+        future.set_result(None)
 
 
-@cache
-def _compilers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(2, thread_name_prefix="pullback compiles")
+@atexit.register
+def _finish() -> None:
+    """Wait for compilers before the process ends under them, unless Ctrl-C was pressed meanwhile."""
+    if not _ABANDONED.is_set():
+        for future in list(_COMPILING.values()):
+            future.exception()
 
 
 def _after_fork() -> None:
     """Start anew in a forked child, where the compiler threads are gone and a lock may be left held."""
-    global _LOADING, _MAKING
+    global _LOADING, _MAKING, _COMPILERS
     _LOADING = threading.Lock()
     _MAKING = threading.RLock()
+    _COMPILERS = threading.Semaphore(2)
     _COMPILING.clear()
-    _compilers.cache_clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from typing import Any
 from pullback.core.launch import packet_type
 from pullback.core.modules import record
 from pullback.core.tensors import kernel_arguments
-from pullback.core.threads import run_side_by_side
+from pullback.core.threads import Sharing, run_side_by_side
 
 
 class Pass:
@@ -40,6 +40,7 @@ class Pass:
         values = kernel_arguments(kernel, arguments, 1 + integers)
         self.command = command = record(kernel, [*[0] * (1 + integers), *values], device)
         self.count = -1
+        self.sharing = Sharing()
         if self.on_cpu:
             packet = packet_type(command)
             self.run = command.hooks.forward
@@ -75,4 +76,4 @@ class Pass:
         if shards == 1:
             self.run(*self.shards[0][2])
         else:
-            run_side_by_side(self.run, [pointers for _, _, pointers in self.shards[:shards]])
+            run_side_by_side(self.run, [pointers for _, _, pointers in self.shards[:shards]], self.sharing)

@@ -20,7 +20,7 @@ from pullback.core.autograd import Transformed, recorder
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.finite import are_finite, in_transform, refuse_not_finite
 from pullback.core.launch import Launcher
-from pullback.core.modules import compile_ahead, making_kernels
+from pullback.core.modules import compile_ahead, initialize, making_kernels
 from pullback.core.repeat import Repeat
 from pullback.core.tensors import REAL, device_name
 
@@ -53,7 +53,8 @@ class Program:
     """An operator bound to a robot or world: constants for its kernels, rows of output and of scratch.
 
     An output without rows, except the first, is None. `read_outputs` is how many of the first outputs the vjp reads,
-    all by default; the others are not kept for it.
+    all by default; the others are not kept for it. `work` is what a launch costs a world, in evaluations of a robot's
+    dynamics: what decides on threads.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Program:
         scratch: Sequence[int],
         vjp_scratch: Sequence[int],
         read_outputs: int | None = None,
+        work: int = 1,
     ) -> None:
         self.operator = operator
         self.rows = (rows,) if isinstance(rows, int) else tuple(rows)
@@ -73,6 +75,7 @@ class Program:
         self.read_outputs = len(self.rows) if read_outputs is None else read_outputs
         self.first_plain = len(self.rows) - operator.plain_outputs
         self.differentiable = [k for k, n in enumerate(self.rows[: self.first_plain]) if n or k == 0]
+        self.work = work
         self._constants = constants
         self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
         self._last = threading.local()
@@ -123,12 +126,12 @@ class Program:
 
     def launch(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel, whatever was launched before."""
-        arrays = LaunchArrays(inputs)
+        arrays = LaunchArrays(inputs, self.work)
         first, *others = self.rows
         outputs: tuple[Any, ...] = (arrays.output(first), *[arrays.output(r) if r else arrays.absent() for r in others])
         launcher = self.launchers(arrays.reference)[0]
         arrays.launch(launcher, self.scratch)
-        if Repeat.is_worth(arrays, inputs, outputs):
+        if Repeat.is_worth(arrays, launcher, inputs, outputs):
             self._last.launch = Repeat(arrays, launcher, inputs, outputs, plain=self.operator.plain_outputs)
         return outputs
 
@@ -155,13 +158,13 @@ class Program:
         self, wanted: Sequence[bool], reads: Sequence[Tensor | None], inputs: Sequence[Tensor | None]
     ) -> tuple[Tensor, ...]:
         """Launch the vjp kernel, whatever was launched before."""
-        arrays = LaunchArrays(reads)
+        arrays = LaunchArrays(reads, self.work)
         cotangents: list[Tensor | None] = [
             arrays.cotangent(x) if want and x is not None else arrays.absent() for want, x in zip(wanted, inputs)
         ]
         launcher = self.launchers(arrays.reference)[1]
         arrays.launch(launcher, self.vjp_scratch)
-        if Repeat.is_worth(arrays, reads, cotangents):
+        if Repeat.is_worth(arrays, launcher, reads, cotangents):
             self._last.vjp = wanted, Repeat(arrays, launcher, reads, cotangents, zeroed=True)
         # cotangents of shared inputs are summed over shards, in a fixed order
         return tuple(
@@ -185,9 +188,10 @@ class Program:
         device = device_name(reference.device)
         if reference.dtype not in REAL:
             raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
+        initialize()
         forward, vjp = self.operator.kernels(REAL[reference.dtype])
         constants = self._constants(device)
-        return Launcher(forward, device, constants), Launcher(vjp, device, constants)
+        return Launcher(forward, device, constants, self.work), Launcher(vjp, device, constants, self.work)
 
     def compile_ahead(self, reference: Tensor) -> None:
         """Start to compile both kernels at the same time, before they are needed; the vjp takes longer."""

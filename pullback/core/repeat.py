@@ -26,9 +26,13 @@ class Repeat:
     """
 
     @staticmethod
-    def is_worth(arrays: LaunchArrays, reads: Sequence[Tensor | None], writes: Sequence[Tensor | None]) -> bool:
+    def is_worth(
+        arrays: LaunchArrays, launcher: Launcher, reads: Sequence[Tensor | None], writes: Sequence[Tensor | None]
+    ) -> bool:
         """Return whether a launch was small, on one CPU thread, and read contiguous tensors only."""
-        if not arrays.on_cpu or not 0 < arrays.worlds <= WORLDS_PER_SHARD:
+        if not arrays.on_cpu or not 0 < arrays.worlds <= WORLDS_PER_SHARD or arrays.shards > 1:
+            return False
+        if launcher.is_long(arrays.worlds):
             return False
         is_small = sum(x.numel() for x in writes if x is not None) <= SMALL
         return is_small and all(x is None or x.is_contiguous() for x in reads)

@@ -41,6 +41,9 @@ JOINT_KINDS = (
     JointKind("free", ("floating",), nq=7, nv=6),
 )
 
+# one dof, a ball's or a free body's: the solves of `aba_kernels.py` know no others
+assert all((kind.nq, kind.nv) in ((1, 1), (4, 3), (7, 6)) for kind in JOINT_KINDS)
+
 KINDS = {kind.name: kind for kind in JOINT_KINDS}
 
 KIND_NUMBER = {kind.name: number for number, kind in enumerate(JOINT_KINDS)}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.rigid.state import State, Status, Trajectory
+from pullback.rigid.outcome import overflow_text
+from pullback.rigid.state import CONTACT_OVERFLOW, State, Status, Trajectory
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
@@ -33,12 +34,18 @@ def feedback_rollout(
         q, qd, impulses, u, parameters, _flat(gains), _flat(nominal.q[:-1]), _flat(nominal.qd[:-1]),
         _flat_bound(lower, steps), _flat_bound(upper, steps), None if defects is None else _flat(defects),
     )  # fmt: skip
-    q, qd, impulses, applied, status = sim._programs.feedback(steps).run(inputs)
+    q, qd, impulses, applied, rows = sim._programs.feedback(steps).run(inputs)
+    status = Status(rows, sim.substeps)
+    while status.shows() & CONTACT_OVERFLOW and sim._make_room():
+        q, qd, impulses, applied, rows = sim._programs.feedback(steps).run(inputs)
+        status = Status(rows, sim.substeps)
+    if status.shows() & CONTACT_OVERFLOW:
+        raise PullbackError(overflow_text(sim, status))
     nq, nv, nimpulse, nu = sim._rows
     trajectory = Trajectory(
         sim._unfold(q, steps + 1, nq),
         sim._unfold(qd, steps + 1, nv),
-        status=Status(status, sim.substeps),
+        status=status,
         steps=torch.arange(steps + 1),
         impulses=None if impulses is None else sim._unfold(impulses, steps + 1, nimpulse),
     )

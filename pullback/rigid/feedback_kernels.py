@@ -12,7 +12,7 @@ from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.rollout_kernels import copy_state, keep_state
 from pullback.rigid.step.integrate_kernels import integrate
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
 from pullback.robot.joint_kernels import joint_difference
@@ -83,7 +83,10 @@ def kernels(kind: Step):
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
+        first_unconverged = int(-1)
         for t in range(job.steps // job.substeps):
+            if is_stopped(job):
+                break
             if flags & NOT_FINITE == 0:
                 write_difference(
                     job.scene, rows_from(nominal_q, t * nq), rows_from(nominal_qd, t * nv), rows_from(scratch, place.q),
@@ -98,6 +101,8 @@ def kernels(kind: Step):
                     raised = step(job, rows_from(applied, t * nu), parameters, w, scratch)
                     if raised & NOT_CONVERGED != 0:
                         unconverged += 1
+                        if first_unconverged < 0:
+                            first_unconverged = t * job.substeps + s
                     if raised & ~NOT_CONVERGED != 0 and first < 0:
                         first = t * job.substeps + s
                     flags = flags | raised
@@ -114,5 +119,6 @@ def kernels(kind: Step):
         status[0, w] = real(flags)
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
+        status[3, w] = real(first_unconverged)
 
     return forward, forward

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +35,9 @@ GRADIENT_ADVICE = (
 Kernels = Callable[[Step], tuple[Any, Any]]
 
 
+STEP_WORK = 4
+"""What a step with contact costs, in evaluations of a robot's dynamics, at least."""
+
 PLANS = 32
 """Rollouts of different lengths whose launches are remembered."""
 
@@ -50,6 +55,7 @@ class WorldPrograms:
         double: bool,
         integrator: Smooth | None = None,
         splits: bool = False,
+        ahead: float = 0.0,
     ) -> None:
         self.arrays = arrays
         self.contact = contact
@@ -58,9 +64,22 @@ class WorldPrograms:
         self.double = double
         self.integrator = integrator
         self.splits = splits
+        self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
-        self.nimpulse = int(IMPULSE_ROWS) * arrays.max_contacts + arrays.nscalar if contact.warm_start else 0
         self.shapes: ShapeSet = shape_set(arrays)
+        self._forget()
+
+    def with_room(self, max_contacts: int) -> WorldPrograms:
+        """Return the same programs with room for so many contacts."""
+        other = copy(self)
+        other.arrays = replace(self.arrays, max_contacts=max_contacts)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
+        """Let all programs be bound anew."""
+        rows = int(IMPULSE_ROWS) * self.arrays.max_contacts + self.arrays.nscalar
+        self.nimpulse = rows if self.contact.warm_start else 0
         self.step = lru_cache(1)(self._step)
         self.contacts = lru_cache(1)(self._contacts)
         self.momentum = lru_cache(1)(self._momentum)
@@ -165,7 +184,9 @@ class WorldPrograms:
             self._operator("feedback", feedback_kernels.kernels, inputs), rows, self.plan(steps, Every(1))
         )
         scratch = [*plain.scratch, 2 * a.nv]
-        return Program(plain.operator, plain._constants, rows=rows, scratch=scratch, vjp_scratch=scratch)
+        return Program(
+            plain.operator, plain._constants, rows=rows, scratch=scratch, vjp_scratch=scratch, work=plain.work
+        )
 
     def _momentum(self) -> Program:
         n = self.arrays.nbody
@@ -190,6 +211,7 @@ class WorldPrograms:
             job = Job()
             job.scene = make_scene(arrays, device)
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
+            job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
@@ -198,8 +220,9 @@ class WorldPrograms:
             return job
 
         return Program(
-            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs
-        )
+            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs,
+            work=STEP_WORK * int(plan.kept[-1]),
+        )  # fmt: skip
 
 
 def _on_device(values: np.ndarray, device: str) -> Any:

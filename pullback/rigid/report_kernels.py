@@ -6,8 +6,7 @@ from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.resolve_kernels import resolve
-from pullback.rigid.step.step_kernels import contact_problem, span_whole_step
+from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.variants import Step
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -21,8 +20,7 @@ def kernels(kind: Step):
     real = kind.real
     a = wp.array2d(dtype=real)
     rows = wp.constant(REPORT_ROWS)
-    problem = kind.variant(contact_problem)
-    solve = kind.variant(resolve)
+    solve = kind.variant(solve_step)
 
     @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
@@ -34,10 +32,8 @@ def kernels(kind: Step):
             scratch[place.q + r, w] = q[r, w]
         for r in range(job.scene.topology.nv):
             scratch[place.qd + r, w] = qd[r, w]
-        span_whole_step(job, w, scratch)
-        found, ns = problem(job, controls, parameters, w, scratch)
+        found, ns, sweeps = solve(job, False, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
-        solve(job, nc, ns, False, w, scratch)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
         lam = rows_from(scratch, place.lam)

@@ -9,14 +9,15 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE
 from pullback.spatial.arrays import rows_from
 
-# rows of a world's status: all flags that were raised, the first step that raised one, steps that did not converge
-STATUS_ROWS = 3
+# rows of a world's status: all flags that were raised, the first step that raised one, steps that did not converge, and
+# the first of these
+STATUS_ROWS = 4
 
 _RESTORE = wp.constant(RESTORE)
 _ADVANCE = wp.constant(ADVANCE)
@@ -119,12 +120,17 @@ def kernels(kind: Step):
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
+        first_unconverged = int(-1)
         kept = int(1)
         for t in range(job.steps):
+            if is_stopped(job):
+                break
             if flags & NOT_FINITE == 0:
                 raised = step(job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch)
                 if raised & NOT_CONVERGED != 0:
                     unconverged += 1
+                    if first_unconverged < 0:
+                        first_unconverged = t
                 if raised & ~NOT_CONVERGED != 0 and first < 0:
                     first = t
                 flags = flags | raised
@@ -139,6 +145,7 @@ def kernels(kind: Step):
         status[0, w] = real(flags)
         status[1, w] = real(first)
         status[2, w] = real(unconverged)
+        status[3, w] = real(first_unconverged)
 
     @wp.kernel(module=kernel_module(f"rollout_vjp_{kind.name}", real, large=True))
     def vjp(
@@ -156,6 +163,8 @@ def kernels(kind: Step):
             scratch[place.next_adj_state + r, w] = real(0.0)
         kept = int(job.nkept - 1)
         for k in range(job.nactions):
+            if is_stopped(job):
+                break
             op = job.actions[3 * k]
             t = job.actions[3 * k + 1]
             slot = job.actions[3 * k + 2]

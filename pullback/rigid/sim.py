@@ -15,14 +15,15 @@ from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
-from pullback.rigid.compile.parameters import ImplicitDamping, WorldParameters
+from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
+from pullback.rigid.outcome import tell
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
-from pullback.rigid.state import Contact, State, Status, Trajectory
+from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, Contact, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, default_damping, refuse_rough
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
@@ -70,7 +71,7 @@ class Sim:
         device: torch.device | str | None,
         substeps: int,
         max_contacts: int | None,
-        damping: Damping,
+        damping: Damping | None,
         integrator: Integrator,
         impacts: Impacts,
         without: Collection[Part],
@@ -81,11 +82,15 @@ class Sim:
         self.integrator: Integrator = integrator
         self.impacts: Impacts = impacts
         self.arrays = compile_world(world, max_contacts, without)
+        self._room_given = max_contacts is not None
+        self._told: set[int] = set()
+        self._is_explicit = damping == "explicit"
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
         pairs = (self.arrays.pair_a, self.arrays.pair_b)
-        implicit = ImplicitDamping(self.dt / substeps, self.arrays.actuator_dof) if damping == "implicit" else None
-        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, implicit=implicit)
+        is_implicit = (damping or default_damping(integrator)) == "implicit"
+        ahead = self.dt / substeps if is_implicit else 0.0
+        self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, ahead=ahead)
         self._like = self.parameters.like
         if impacts == "split" and isinstance(world.contact, Compliant):
             raise PullbackError(
@@ -102,6 +107,7 @@ class Sim:
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
             splits=impacts == "split",
+            ahead=ahead,
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched
         self._programs.step().launchers(self._like)
@@ -153,28 +159,31 @@ class Sim:
     def initial_state(self, batch: int = 1) -> State:
         """Return the state at rest in which the world was described, once for each of `batch` worlds.
 
-        Shapes that overlap by more than a millimetre there are reported in a warning.
+        Shapes that overlap by more than a millimetre there are reported in a warning. More contacts than there is room
+        for are an error if room was given, and otherwise get it.
         """
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
-        state = self._at_rest(batch)
         self._check_worlds(batch, self.parameters.packed().shape[0])
         deep: dict[tuple[str, str], float] = {}
-        for _, contacts in self._report(self._at_rest(1), None):
+        for contacts in self._found_contacts(None, None):
             for contact in contacts:
                 if contact.gap < -DEEP:
                     deep[contact.shapes] = min(contact.gap, deep.get(contact.shapes, 0.0))
         if deep:
             told = ", ".join(f"{a} and {b} by {-1e3 * gap:.3g} mm" for (a, b), gap in deep.items())
             warnings.warn(f"the world starts with shapes that overlap: {told}", stacklevel=2)
-        return state
+        return self._at_rest(batch)
 
     def _at_rest(self, batch: int) -> State:
         impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
         return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
 
-    def step(self, state: State, u: Tensor | None = None) -> State:
-        """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds."""
+    def step(self, state: State, u: Tensor | None = None, *, check: bool | None = None) -> State:
+        """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds.
+
+        `check` is that of `rollout`.
+        """
         program = self._programs.step()
         repeat = inputs = None
         if type(u) is Tensor and isinstance(state, State):
@@ -188,22 +197,30 @@ class Sim:
         known, status = self._last_status
         if rows is not known:
             status = Status(rows, self.substeps)
+            flags = status.shows()
             # inputs that are not finite show in the status, which is quicker to look at
-            if status.shows_not_finite():
+            if flags & NAN:
                 _refuse_not_finite(inputs)
-            else:
+            if flags & CONTACT_OVERFLOW and self._make_room():
+                return self.step(state, u, check=check)
+            if flags:
+                tell(self, state, status, (q, qd), check)
+            if not flags or (flags == NOT_CONVERGED and NOT_CONVERGED in self._told):
                 self._last_status = rows, status
         return State(q, qd, impulses, status)
 
     def rollout(
-        self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool = False
+        self, state: State, controls: Tensor | int, *, checkpoint: int | Schedule = 1, check: bool | None = None
     ) -> Trajectory:
         """Step through the controls (T, B, nu), or through T steps without any, and return the states that are kept.
 
         What is kept is what is returned: with `checkpoint=1` all T + 1 states, with k one every k steps and the last,
-        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. `check=True` makes an
-        error of a world that went wrong; otherwise `status` tells. Controls (T, 1, nu) drive all worlds alike, and a
-        state of one world is where all start that controls or parameters are given for.
+        with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. Controls (T, 1, nu)
+        drive all worlds alike, and a state of one world is where all start that controls or parameters are given for.
+
+        On a CPU, more contacts than were given room for are an error, and a world that is not finite or has steps that
+        are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
+        are not finite, on a GPU too; `check=False` leaves everything to `status`.
         """
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
@@ -212,21 +229,41 @@ class Sim:
             steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
-        program, kept = self._planned(steps, schedule)
         inputs = self._check_inputs(state, flat, steps)
         _refuse_not_finite(inputs)
-        q, qd, impulses, status = program.outputs(*inputs)
+        program, kept = self._planned(steps, schedule)
+        q, qd, impulses, rows = program.outputs(*inputs)
+        status = Status(rows, self.substeps)
+        while status.shows() & CONTACT_OVERFLOW and self._make_room():
+            program, kept = self._planned(steps, schedule)
+            q, qd, impulses, rows = program.outputs(*inputs)
+            status = Status(rows, self.substeps)
+        if check or status.shows():
+            tell(self, state, status, (q, qd), check)
         nq, nv, nimpulse, _ = self._rows
         trajectory = Trajectory(
             self._unfold(q, len(kept), nq),
             self._unfold(qd, len(kept), nv),
-            status=Status(status, self.substeps),
+            status=status,
             steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
-        if check:
-            trajectory.status.check()
         return trajectory
+
+    def _make_room(self, found: int = 0, *, resize_state: bool = False) -> bool:
+        """Make room for `found` contacts or twice as many as there is room for; return whether that was possible.
+
+        Not where room was given, nor, unless a state may be resized, where it is a part of the state.
+        """
+        room, most = self.arrays.max_contacts, self.arrays.most_contacts
+        if self._room_given or room >= most or (self._programs.nimpulse and not resize_state):
+            return False
+        self._programs = self._programs.with_room(min(most, max(found, 2 * room)))
+        self.arrays = self._programs.arrays
+        self._planned.cache_clear()
+        self._last_status = None, None
+        self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
+        return True
 
     def _plan(self, steps: int, checkpoint: int | Schedule) -> tuple[Program, Tensor]:
         """Return the program of a rollout, and before which steps the states are that it keeps."""
@@ -278,9 +315,13 @@ class Sim:
         u = controls.detach().expand(steps, worlds, -1).reshape(steps * worlds, self.nu)
         inputs = (flat.q, flat.qd, flat.impulses, u, parameters)
         _refuse_not_finite(inputs)
-        both, status = self._programs.linearize().run(inputs)
+        both, rows = self._programs.linearize().run(inputs)
+        status = Status(rows, self.substeps)
+        while status.shows() & CONTACT_OVERFLOW and self._make_room():
+            both, rows = self._programs.linearize().run(inputs)
+            status = Status(rows, self.substeps)
         both = both.reshape(steps, worlds, 2 * self.nv, 2 * self.nv + self.nu)
-        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], Status(status, self.substeps))
+        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], status)
 
     def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
         """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
@@ -331,13 +372,19 @@ class Sim:
 
     def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
         """Return the contacts of each world, and the forces that a step from this state gives them."""
-        report = self._report(state, u)
+        return self._found_contacts(state, u)
+
+    def _found_contacts(self, state: State | None, u: Tensor | None) -> list[list[Contact]]:
+        """Return the contacts of each world, None: of one at rest, and make room for all of them."""
+        report = self._report(state or self._at_rest(1), u)
         found = max(count for count, _ in report) if report else 0
-        if found > self.arrays.max_contacts:
-            raise PullbackError(
-                f"{found} contacts where there is room for {self.arrays.max_contacts}; "
-                f"compile with max_contacts={found} or more"
-            )
+        while found > self.arrays.max_contacts:
+            if not self._make_room(found, resize_state=state is None):
+                raise PullbackError(
+                    f"{found} contacts where there is room for {self.arrays.max_contacts}; "
+                    f"compile with max_contacts={found} or more"
+                )
+            report = self._report(state or self._at_rest(1), u)
         return [contacts for _, contacts in report]
 
     def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
@@ -40,16 +41,19 @@ class Status:
     @staticmethod
     def fine(worlds: int, substeps: int) -> Status:
         """Return the status of worlds in which nothing went wrong."""
-        return Status(torch.tensor([[0.0, -1.0, 0.0]], dtype=torch.float64).repeat(worlds, 1), substeps)
+        return Status(torch.tensor([[0.0, -1.0, 0.0, -1.0]], dtype=torch.float64).repeat(worlds, 1), substeps)
 
-    def shows_not_finite(self) -> bool:
-        """Return whether a world is not finite, as far as that is known without waiting for a device."""
+    def shows(self) -> int:
+        """Return all flags that a world raised, as far as that is known without waiting for a device."""
         rows = self._rows
         if not is_readable(rows):
-            return False
+            return 0
+        flags = 0
         if rows.numel() <= FEW:
-            return any(int(row[0]) & NAN for row in rows.tolist())
-        return bool((self.code & NAN).any())
+            for row in rows.tolist():
+                flags |= int(row[0])
+            return flags
+        return int(np.bitwise_or.reduce(rows.numpy()[:, 0].astype(np.int64)))
 
     @property
     def code(self) -> Tensor:
@@ -62,8 +66,13 @@ class Status:
         return torch.div(self._rows[:, 1].long(), self._substeps, rounding_mode="floor")
 
     @property
+    def first_unconverged(self) -> Tensor:
+        """The first step with a substep that ended without convergence (B,); -1: none."""
+        return torch.div(self._rows[:, 3].long(), self._substeps, rounding_mode="floor")
+
+    @property
     def unconverged(self) -> Tensor:
-        """How many substeps ended without convergence: sweeps and Newton's steps used up (B,)."""
+        """How many substeps ended without convergence: sweeps used up, and no solution found after them (B,)."""
         return self._rows[:, 2].long()
 
     def check(self) -> None:

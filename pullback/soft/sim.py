@@ -13,6 +13,7 @@ import torch
 from pullback.core.custom_vjp import call
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.tensors import REAL
+from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.soft.advice import check_inside, check_step, longest_steps, refuse_failures
 from pullback.soft.body import Body
@@ -35,7 +36,7 @@ class SoftSim:
         dt: length of a step [s], at most `stable_dt`.
         gravity: [m/s²], (d,).
         drag: velocities lose this share of themselves a second [1/s].
-        threads: CPU threads, by default as many as torch has.
+        threads: CPU threads, by default `pb.get_num_threads()`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class SoftSim:
         self.domain, self.bodies, self.dt, self.drag = domain, tuple(bodies), float(dt), float(drag)
         self._check_bodies()
         self.dtype, self.device = dtype, torch.device(device)
-        self.threads = torch.get_num_threads() if threads is None else int(threads)
+        self.threads = get_num_threads() if threads is None else int(threads)
         self.dim, self.particles = domain.dim, sum(map(len, self.bodies))
         self.gravity = self._tensor(torch.zeros(self.dim) if gravity is None else gravity)
         if self.gravity.shape != (self.dim,):

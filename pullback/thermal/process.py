@@ -14,6 +14,7 @@ import torch
 from pullback.core import custom_vjp
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError, refuse_unknown_options, unknown_name
+from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
@@ -136,7 +137,7 @@ class Process:
         self.times = np.arange(self.steps + 1) * self.dt
         self.births = checked_births(mesh, np.full(len(mesh.elements), -np.inf) if births is None else births)
         self.dtype, self.device = given["dtype"], find_device(given["device"])
-        self.threads = torch.get_num_threads() if given["threads"] is None else int(given["threads"])
+        self.threads = get_num_threads() if given["threads"] is None else int(given["threads"])
         self.materials, self.element_material = _materials_of(mesh, material)
         self.method: Method = Method() if method == "explicit" else method
         if isinstance(method, Implicit) and len(self.materials) > 1:

@@ -7,18 +7,13 @@ forked from one that has imported everything; it prints JSON, a line for each: n
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import time
-import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from checks.children import in_a_child
 from tests.description.hostile_files import BALL, CASES, LINK, MUJOCO, ROBOT
-
-# wall-clock seconds, for a reader that waits for a pipe
-PATIENCE = 30
 
 
 def readers() -> dict[str, Callable[[Path], object]]:
@@ -45,61 +40,27 @@ def readers() -> dict[str, Callable[[Path], object]]:
     }
 
 
-def memory(field: str) -> float:
-    """Return a figure of this process [MB]."""
-    with open("/proc/self/status") as file:
-        line = next(line for line in file if line.startswith(field))
-    return int(line.split()[1]) / 1000
-
-
-def measure(read: Callable[[Path], object], path: Path) -> dict[str, object]:
-    """Read a file in this process and return what it cost."""
-    from pullback.core.errors import PullbackError
-
-    before, start = memory("VmRSS"), time.process_time()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            read(path)
-        outcome, text = "read", ""
-    except PullbackError as error:
-        outcome, text = "refused", str(error)
-    except BaseException as error:
-        outcome, text = f"raw {type(error).__name__}", str(error)[:500]
-    # processor time: other work on the machine does not count
-    seconds = time.process_time() - start
-    return {"outcome": outcome, "seconds": seconds, "megabytes": memory("VmHWM") - before, "text": text}
-
-
 def main(folder: Path) -> None:
     """Write the files, read each in a process of its own, and print what it cost."""
     for name, (_, write, _) in CASES.items():
         write(folder / name)
     read = readers()
-    # what is only loaded with the first file of its kind is not the file's cost
+    warm_up(read, folder)
+    for name, (reader, _, _) in CASES.items():
+        found = in_a_child(partial(read_and_discard, read[reader], folder / name))
+        print(json.dumps({"name": name, **found}), flush=True)
+
+
+def warm_up(read: dict[str, Callable[[Path], object]], folder: Path) -> None:
+    """Read a file of each kind of description: what is only loaded with the first is not the file's cost."""
     for name, example in (("a.urdf", ROBOT % LINK), ("a.xml", MUJOCO % (b"", BALL))):
         (folder / name).write_bytes(example)
         read["urdf"](folder / name)
-    for name, (reader, _, _) in CASES.items():
-        print(json.dumps({"name": name, **in_a_child(read[reader], folder / name)}), flush=True)
 
 
-def in_a_child(read: Callable[[Path], object], path: Path) -> dict[str, object]:
-    """Measure a file in a forked process, which is ended if it takes too long."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(ours)
-        # readers of others print
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        signal.alarm(PATIENCE)
-        os.write(theirs, json.dumps(measure(read, path)).encode()[:60_000])
-        os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        found = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return json.loads(found) if found else {"outcome": f"ended by signal {status}", "seconds": 99, "megabytes": 0}
+def read_and_discard(reader: Callable[[Path], object], path: Path) -> None:
+    """Read a file, and return nothing of it."""
+    reader(path)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from tests.reference.dynamics import (
     point_jacobian,
     rotation_of_quaternion,
 )
+from tests.reference.gyroscopic import lone_bias, lone_bodies
 
 Tensor = torch.Tensor
 
@@ -45,6 +46,9 @@ class Settings(NamedTuple):
     tolerance: float = 0.0  # stop when every row's velocity changes by less in a sweep
     cone: bool = True
     erp: float = 0.1
+    push_speed: float = 0.2  # out of a penetration, at most [m/s]
+    limit_speed: float = 2.0  # back from beyond a joint limit, at most [rad/s, m/s]
+    implicit: bool = True  # joint damping and servos at the state after the step
     cfm: float = 1e-6
     margin: float = 0.01  # contacts with a smaller gap are rows [m]
     limit_margin: float = 0.1  # limits that are closer are rows [rad or m]
@@ -140,22 +144,52 @@ def replaced(x: Tensor, start: int, values: Tensor) -> Tensor:
 # -- without contact -----------------------------------------------------------------------------------------------
 
 
+def wanted_forces(model: Model, driven: Actuators, q: Tensor, qd: Tensor, u: Tensor) -> Tensor:
+    """Return gain u - kp q - kd qd of each actuator."""
+    coordinate = coordinate_of_dof(model)
+    gain, kp, kd, _ = driven.rows.unbind(1)
+    return gain * u - kp * q[[coordinate[dof] for dof in driven.dofs]] - kd * qd[driven.dofs]
+
+
+def ahead_actuators(driven: Actuators, dt: float) -> Actuators:
+    """Return actuators with kp q at the coordinate after the step, q + dt v, as a function of q and v."""
+    gain, kp, kd, limit = driven.rows.unbind(1)
+    return Actuators(driven.dofs, torch.stack([gain, kp, kd + dt * kp, limit], 1))
+
+
 def actuator_forces(model: Model, driven: Actuators | None, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
     """Return tau = clamp(gain u - kp q - kd qd, -limit, limit), and zero on dofs without an actuator."""
     if driven is None or u is None:
         return torch.zeros_like(qd)
-    coordinate = coordinate_of_dof(model)
-    gain, kp, kd, limit = driven.rows.unbind(1)
-    wanted = gain * u - kp * q[[coordinate[dof] for dof in driven.dofs]] - kd * qd[driven.dofs]
-    return torch.zeros_like(qd).index_add(0, torch.tensor(driven.dofs), torch.clamp(wanted, -limit, limit))
+    limit = driven.rows[:, 3]
+    forces = torch.clamp(wanted_forces(model, driven, q, qd, u), -limit, limit)
+    return torch.zeros_like(qd).index_add(0, torch.tensor(driven.dofs), forces)
+
+
+def held_forces(
+    model: Model, driven: Actuators, held: Tensor, q: Tensor, qd: Tensor, u: Tensor, dt: float
+) -> tuple[Tensor, Tensor]:
+    """Return tau, and the inertias (nv,) of forces at the velocity after the step; held ones are at their limits."""
+    forces = torch.where(held == 0.0, wanted_forces(model, driven, q, qd, u), held * driven.rows[:, 3].nan_to_num())
+    inertias = torch.where(held == 0.0, dt * driven.rows[:, 2], 0.0)
+    zero, dofs = torch.zeros_like(qd), torch.tensor(driven.dofs)
+    return zero.index_add(0, dofs, forces), zero.index_add(0, dofs, inertias)
 
 
 def free_velocity(
     model: Model, parameters: Parameters, M: Tensor, q: Tensor, qd: Tensor, tau: Tensor, gravity: Tensor, dt: float
 ) -> Tensor:
-    """Return v* = qd + dt (M^-1 (tau - h) + w x v of free joints), damping taken at the start of the step."""
+    """Return v* = qd + dt (M^-1 (tau - h) + w x v of free joints), damping taken at the start of the step.
+
+    M may have inertias of implicit damping on its diagonal.
+    """
     h = inverse_dynamics(model, parameters, q, qd, torch.zeros_like(qd), gravity=gravity)
     h = h + dof_values(model, parameters["joint_damping"]) * qd
+    added = (M - mass_matrix(model, parameters, q)).diagonal()
+    armature = dof_values(model, parameters["joint_armature"]) + added
+    for at, n in lone_bodies(model):
+        own = slice(at, at + n)
+        h = replaced(h, at, h[own] + lone_bias(M[own, own], armature[own], qd[own], dt))
     velocity = qd + dt * torch.linalg.solve(M, tau - h)
     for at in free_starts(model):
         change = dt * torch.linalg.cross(qd[at : at + 3], qd[at + 3 : at + 6])
@@ -201,9 +235,9 @@ def contact_jacobian(model: Model, dofs: list[Dof], contact: Contact) -> Tensor:
     return contact_axes(contact.normal) @ J
 
 
-def gap_bias(gap: Tensor, settings: Settings) -> Tensor:
-    """Return the bias that lets a gap close within the step, and opens a penetration bit by bit."""
-    return gap / settings.dt if gap > 0.0 else settings.erp * gap / settings.dt
+def gap_bias(gap: Tensor, settings: Settings, speed: float) -> Tensor:
+    """Return the bias that lets a gap close within the step, and opens a penetration bit by bit, at a speed at most."""
+    return gap / settings.dt if gap > 0.0 else torch.clamp(settings.erp * gap / settings.dt, min=-speed)
 
 
 def bounces(contact: Contact, approach: Tensor, settings: Settings) -> bool:
@@ -233,7 +267,7 @@ def limit_rows(model: Model, q: Tensor, settings: Settings) -> list[ScalarRow]:
         below, above = at - body.joint.limits.lower, body.joint.limits.upper - at
         sign, gap = (-1.0, above) if above < below else (1.0, below)
         if gap < settings.limit_margin:
-            rows.append(ScalarRow(dof, sign, gap_bias(gap, settings), zero, unbounded))
+            rows.append(ScalarRow(dof, sign, gap_bias(gap, settings, settings.limit_speed), zero, unbounded))
     return rows
 
 
@@ -332,10 +366,40 @@ def step(
     pairs: list[Pair] | None = None,
     driven: Actuators | None = None,
 ) -> Outcome:
-    """Return the world one step later."""
-    dt = settings.dt
+    """Return the world one step later; again with actuators held whose forces turn out to exceed their limits."""
+    options = {"gravity": gravity, "settings": settings, "pairs": pairs}
     M = mass_matrix(model, parameters, q)
-    tau = actuator_forces(model, driven, q, qd, u)
+    if not settings.implicit:
+        tau = actuator_forces(model, driven, q, qd, u)
+        return step_under(model, parameters, q, qd, tau, M, **options)[0]
+    M = M + torch.diag(settings.dt * dof_values(model, parameters["joint_damping"]))
+    if driven is None or u is None:
+        return step_under(model, parameters, q, qd, torch.zeros_like(qd), M, **options)[0]
+    driven, held = ahead_actuators(driven, settings.dt), torch.zeros(len(driven.dofs), dtype=q.dtype)
+    while True:
+        tau, inertias = held_forces(model, driven, held, q, qd, u, settings.dt)
+        outcome, velocity = step_under(model, parameters, q, qd, tau, M + torch.diag(inertias), **options)
+        wanted = wanted_forces(model, driven, q, velocity, u).detach()
+        beyond = (wanted.abs() > driven.rows[:, 3]) & (held == 0.0)
+        if not beyond.any():
+            return outcome
+        held = torch.where(beyond, wanted.sign(), held)
+
+
+def step_under(
+    model: Model,
+    parameters: Parameters,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    M: Tensor,
+    *,
+    gravity: Tensor,
+    settings: Settings,
+    pairs: list[Pair] | None,
+) -> tuple[Outcome, Tensor]:
+    """Return the world one step later under joint forces, and the new velocity in the axes before the step."""
+    dt = settings.dt
     free = free_velocity(model, parameters, M, q, qd, tau, gravity, dt)
 
     # rows of the contact problem
@@ -346,7 +410,7 @@ def step(
     for contact in contacts:
         J = contact_jacobian(model, dofs, contact)
         approach = J[0] @ qd
-        bias, fraction = gap_bias(contact.gap, settings), torch.zeros_like(contact.gap)
+        bias, fraction = gap_bias(contact.gap, settings, settings.push_speed), torch.zeros_like(contact.gap)
         if bounces(contact, approach, settings):
             # free motion goes on before and after the bodies meet
             part, fall, e = time_of_impact(contact, approach, dt), J[0] @ free - approach, contact.pair.restitution
@@ -372,7 +436,7 @@ def step(
     velocity = free + K @ lam
     fractions = torch.stack([qd.new_zeros(()), *before_impact])[1:]
     move = dt * (velocity - K @ (fractions * lam))
-    return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, contacts)
+    return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, contacts), velocity
 
 
 def rollout(

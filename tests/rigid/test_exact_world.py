@@ -21,21 +21,24 @@ def stack(contact: pb.PGS) -> pb.World:
 
 def test_a_stack_that_sweeps_do_not_solve_is_solved():
     states = {}
-    for contact in (pb.PGS(), pb.Exact()):
+    for name, contact in {"sweeps": pb.PGS(finish=False), "default": pb.PGS(), "exact": pb.Exact()}.items():
         sim = stack(contact).compile(dt=DT, dtype=F64)
         start = sim.initial_state()
         start.qd[0, 15] = 0.3
-        states[type(contact)] = sim.rollout(start, 100)
-    assert states[pb.PGS].status.unconverged > 50
-    assert states[pb.Exact].status.unconverged == 0
-    # nothing drives the boxes sideways
-    assert states[pb.Exact].q[-1, 0, 1::7].abs().max() < 1e-12
-    torch.testing.assert_close(states[pb.Exact].q[-1, 0, 14], states[pb.PGS].q[-1, 0, 14], rtol=0, atol=1e-5)
+        states[name] = sim.rollout(start, 100)
+    assert states["sweeps"].status.unconverged > 50
+    for name in ("default", "exact"):
+        assert states[name].status.unconverged == 0
+        # nothing drives the boxes sideways
+        assert states[name].q[-1, 0, 1::7].abs().max() < 1e-12
+        torch.testing.assert_close(states[name].q[-1, 0, 14], states["sweeps"].q[-1, 0, 14], rtol=0, atol=1e-5)
+    torch.testing.assert_close(states["default"].q, states["exact"].q, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("friction", ["cone", "pyramid"])
-def test_gradients_of_the_exact_solution(friction):
-    sim = stack(pb.Exact(friction=friction, cfm=1e-2)).compile(dt=DT, dtype=F64)
+@pytest.mark.parametrize("solver", [pb.Exact, pb.PGS])
+def test_gradients_of_the_exact_solution(solver, friction):
+    sim = stack(solver(friction=friction, cfm=1e-2)).compile(dt=DT, dtype=F64)
     start = sim.initial_state()
     generator = torch.Generator().manual_seed(0)
     qd = 0.02 * torch.randn(1, sim.nv, dtype=F64, generator=generator)
@@ -47,6 +50,8 @@ def test_gradients_of_the_exact_solution(friction):
         assert states.status.unconverged == 0
         return (weights * states.qd[-1]).sum()
 
+    swept = stack(pb.PGS(friction=friction, cfm=1e-2, finish=False)).compile(dt=DT, dtype=F64)
+    assert swept.rollout(pb.State(start.q, qd), 20).status.unconverged > 0
     (gradient,) = torch.autograd.grad(loss(qd.requires_grad_()), qd)
     direction = torch.randn(1, sim.nv, dtype=F64, generator=generator)
     ahead, behind = (loss(qd.detach() + h * direction) for h in (1e-7, -1e-7))

@@ -171,7 +171,7 @@ def test_flags_that_are_missing_are_noticed():
     drawn, states, *_ = steps_of(1, "violent")
     assert (states.status.code & 1).any()
     findings = Findings()
-    check_flags(drawn, replace(states, status=Status(torch.zeros(drawn.worlds, 3), 1)), findings)
+    check_flags(drawn, replace(states, status=Status(torch.zeros(drawn.worlds, 4), 1)), findings)
     assert "not finite without a flag" in findings.broken
 
 

@@ -179,7 +179,7 @@ def compare(
     world.add_ground(friction=friction)
     drive = {} if servo is None else pb.PositionServo(*servo)
     world.add(robot, q=torch.from_numpy(q), actuators=drive, friction=friction, collision_links=links)
-    sim = world.compile(dt=dt, dtype=F64)
+    sim = world.compile(dt=dt, dtype=F64, damping="explicit")
     start = sim.initial_state()
     start.qd[0] = torch.zeros(sim.nv, dtype=F64) if qd is None else torch.from_numpy(qd)
     steps = round(seconds / dt)

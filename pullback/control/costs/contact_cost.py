@@ -87,8 +87,8 @@ def _owned(sim: Sim, name: str) -> np.ndarray:
 class _BoundForce(BoundCost):
     def __init__(self, sim: Sim, signs: Tensor, target: Tensor, weights: Tensor) -> None:
         self.sim, self.signs, self.target, self.weights = sim, signs, target, weights
-        self.report = sim._programs.contacts()
-        rows = self.report.scratch[0] + self.report.rows[0] + sim.parameters.packed().shape[1]
+        report = sim._programs.contacts()
+        rows = report.scratch[0] + report.rows[0] + sim.parameters.packed().shape[1]
         self.chunk = max(1, CHUNK_BYTES // (rows * signs.element_size()))
         impulses = sim._programs.nimpulse
         self.impulses = signs.new_zeros(1, impulses) if impulses else None
@@ -148,7 +148,7 @@ class _BoundForce(BoundCost):
         parameters = self.sim.parameters.packed().detach()
         if len(parameters) > 1:
             parameters = parameters[numbers % len(parameters)]
-        (report,) = self.report.run((q, qd, self.impulses, u, parameters))
+        (report,) = self.sim._programs.contacts().run((q, qd, self.impulses, u, parameters))
         found, records = report[:, 0], report[:, 1:].unflatten(1, (-1, REPORT_ROWS))
         room = records.shape[1]
         present = torch.arange(room, device=q.device) < found[:, None]

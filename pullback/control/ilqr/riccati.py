@@ -20,7 +20,7 @@ from pullback.control.ilqr.riccati_kernels import RESULTS, kernels, lanes_on, ma
 from pullback.core.errors import PullbackError
 from pullback.core.launch import ABSENT, Launcher, Strided
 from pullback.core.tensors import REAL, current_stream, device_name
-from pullback.core.threads import shards_for
+from pullback.core.threads import get_num_threads, shards_for
 
 Tensor = torch.Tensor
 
@@ -94,7 +94,7 @@ def backward_pass(
     ]
     k, K = B.new_empty(steps, problems, m), B.new_empty(steps, problems, m, n)
     result, on_cpu = B.new_empty(RESULTS, problems), B.is_cpu
-    shards = shards_for(problems, torch.get_num_threads()) if on_cpu else 1
+    shards = shards_for(problems, get_num_threads()) if on_cpu else 1
     scratch = B.new_empty(shards if on_cpu else problems, numbers + SHARD_GAP)
     size = B.element_size()
     stride = (numbers + SHARD_GAP) * size

@@ -25,6 +25,9 @@ from pullback.rigid.world.world import World
 from pullback.robot.topology import Topology
 from pullback.sdf.program import Program
 
+FEW_CONTACTS = 32
+"""Room for so many is made at once, if shapes can have them."""
+
 
 @dataclass
 class SceneArrays:
@@ -53,6 +56,9 @@ class SceneArrays:
     pair_dof: np.ndarray
     pair_sign: np.ndarray
     max_contacts: int
+    """Contacts of a world there is room for."""
+    most_contacts: int
+    """Contacts that its shapes can have, at most."""
     actuator_dof: np.ndarray
     actuator_law: np.ndarray
     actuator_laws: tuple[str, ...]
@@ -127,7 +133,8 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_dof_start=_integers(np.cumsum([0, *(len(dofs) for dofs in moved)])),
         pair_dof=_integers([dof for dofs in moved for dof, _ in dofs]),
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
-        max_contacts=forest.bound_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        max_contacts=forest.usual_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
+        most_contacts=forest.bound_contacts(pairs),
         actuator_dof=_integers(forest.actuator_dof),
         actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
         actuator_laws=laws,
@@ -321,12 +328,16 @@ class Forest:
         return [(dof, (dof in of_a) - (dof in of_b)) for dof in sorted(of_a | of_b, reverse=True)]
 
     def bound_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
-        """Return how many contacts to make room for."""
+        """Return how many contacts there can be."""
+        return sum(most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs)
+
+    def usual_contacts(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """Return how many contacts to make room for at first: all there can be, if these are few."""
         points = [most_contacts(self.shapes[a].kind, self.shapes[b].kind) for a, b in pairs]
         touching = {k for pair in pairs for k in pair if self.shape_body[k] != WORLD}
         usual = sum(SHAPE_KINDS[self.shapes[k].kind].contacts for k in touching)
         # enough for any one pair, and for the usual number of contacts of all shapes at once
-        return min(sum(points), max([usual, *points]))
+        return min(sum(points), max([FEW_CONTACTS, usual, *points]))
 
     def _dofs_above(self, body: int) -> list[int]:
         dofs, dof = [], self.last_dof(body)

@@ -107,6 +107,7 @@ SCRATCH = Layout(
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
+    Rows("held", lambda n: n.nu, "actuators: 0 within the limit, else the sign of a force at its limit"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
     Rows("start", lambda n: n.nv, "L qd"),
     Rows("s", lambda n: n.nv, "L v, moved by impulses"),

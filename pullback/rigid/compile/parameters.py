@@ -45,17 +45,11 @@ class Rows(NamedTuple):
     material: Tensor
 
 
-class ImplicitDamping(NamedTuple):
-    """The time step [s] over which damping acts at the velocity after the step, and the dof of each actuator."""
-
-    step: float
-    actuator_dof: np.ndarray
-
-
 class WorldParameters:
     """The rows of a compiled world for one type and device; call it for those of the present values.
 
-    `pairs` are the first and the second shapes (npair,) of the pairs that may touch.
+    `pairs` are the first and the second shapes (npair,) of the pairs that may touch; `ahead` is the time step [s] where
+    damping and servos act at the velocity after the step, else 0.
     """
 
     def __init__(
@@ -65,14 +59,14 @@ class WorldParameters:
         *,
         dtype: torch.dtype,
         device: torch.device | str | None = None,
-        implicit: ImplicitDamping | None = None,
+        ahead: float = 0.0,
     ) -> None:
         self.world = world
         self.items = list(world.items)
         self.loops = list(world.loops)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
-        self.implicit = implicit
+        self.ahead = ahead
         shapes = [shape for item in self.items for shape in item.shapes]
         self.shape_rows = ShapeRows(shapes, *pairs, self.like)
         self._driven = [tuple(item.actuators) for item, _ in self.robots]
@@ -112,15 +106,19 @@ class WorldParameters:
         return packed
 
     def _stiffened(self, rows: Rows) -> Rows:
-        """Return rows with an armature that makes damping implicit (docs/derivations/integration.md, eq. (9))."""
-        if self.implicit is None:
+        """Return rows that make damping and servos implicit (docs/derivations/integration.md, eqs. (9) and (10)).
+
+        Joint damping adds to the armature, the stiffness of servos to how their forces fall with velocity.
+        """
+        if self.ahead == 0.0:
             return rows
-        dofs, kd = rows.dofs.unflatten(1, (-1, 3)), rows.actuators.unflatten(1, (-1, 4))[..., 2]
-        batch = common_batch(dofs, kd)
-        driven = torch.as_tensor(self.implicit.actuator_dof, device=kd.device).long()
-        damping = dofs[..., 1].expand(batch, -1).index_add(1, driven, kd.expand(batch, -1))
-        added = torch.nn.functional.pad(self.implicit.step * damping[..., None], (0, 2))
-        return rows._replace(dofs=(dofs + added).flatten(1))
+        dofs = rows.dofs.unflatten(1, (-1, 3))
+        armature = torch.nn.functional.pad(self.ahead * dofs[..., 1:2], (0, 2))
+        numbers = rows.actuators.unflatten(1, (-1, 4))
+        stiff = [a.is_stiff for item, _ in self.robots for a in item.actuators.values()]
+        stiffness = numbers[..., 1:2] * numbers.new_tensor(stiff)[:, None]
+        fall = torch.nn.functional.pad(self.ahead * stiffness, (2, 1))
+        return rows._replace(dofs=(dofs + armature).flatten(1), actuators=(numbers + fall).flatten(1))
 
     def _refresh(self) -> Rows:
         self._look_at_world()

@@ -21,15 +21,13 @@ from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.step.integrate_kernels import integrate
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
     NOT_FINITE,
     OVERFLOW,
-    contact_problem,
     is_split,
     move,
-    span_whole_step,
+    solve_step,
     write_acceleration,
     write_velocities,
 )
@@ -196,8 +194,7 @@ def kernels(kind: Step):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
     real = kind.real
     a = wp.array2d(dtype=real)
-    problem = kind.variant(contact_problem)
-    solve = kind.variant(resolve)
+    solve = kind.variant(solve_step)
     change_velocity = kind.variant(velocity_jacobian)
     pull_back = kind.variant(step_vjp)
     can_be_a_matrix = kind.variant(is_smooth)
@@ -230,15 +227,18 @@ def kernels(kind: Step):
             elif op == _SAVE:
                 copy_rows(scratch, place.state, linear_job.job.nstate, w, scratch, here)
             else:
-                span_whole_step(linear_job.job, w, scratch)
-                found, ns = problem(linear_job.job, controls, parameters, w, scratch)
+                split = touches(linear_job.job, controls, parameters, w, scratch)
+                found = int(0)
+                ns = int(0)
+                sweeps = int(0)
+                if not split:
+                    close, scalars, count = solve(linear_job.job, op != _ADVANCE, controls, parameters, w, scratch)
+                    found = close
+                    ns = scalars
+                    sweeps = count
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW
-                split = touches(linear_job.job, nc, ns, parameters, w, scratch)
-                sweeps = int(0)
-                if not split:
-                    sweeps = solve(linear_job.job, nc, ns, op != _ADVANCE, w, scratch)
                 if sweeps < 0:
                     flags = flags | NOT_CONVERGED
                 if split and op == _ADVANCE:
@@ -307,5 +307,6 @@ def kernels(kind: Step):
         status[0, w] = real(flags)
         status[1, w] = real(-1)
         status[2, w] = real(wp.where(flags & NOT_CONVERGED != 0, 1, 0))
+        status[3, w] = real(wp.where(flags & NOT_CONVERGED != 0, 0, -1))
 
     return forward, forward

@@ -35,32 +35,53 @@ from pullback.rigid.solvers.implicit_kernels import (
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.actuator_kernels import actuator
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
-from pullback.robot.joint_kernels import joint_travels
+from pullback.rigid.step.gyroscopic_kernels import is_lone, lone_force_vjp
+from pullback.robot.joint_kernels import joint_axis, joint_nv, joint_travels
 from pullback.robot.topology import DAMPING, DOF_ROWS
-from pullback.spatial.arrays import load3, load6, rows_from, store
+from pullback.spatial.arrays import accumulate, load3, load6, rows_from, store
 from pullback.spatial.vectors import spatial
+
+
+@wp.func
+def add_lone_change(
+    linear_job: LinearJob, i: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add dt times the change of what the bias force of lone body i lacks, a row for each of its dofs."""
+    job = linear_job.job
+    topology = job.scene.topology
+    dt = scratch.dtype(job.settings.dt)
+    first = topology.v_start[i]
+    for k in range(joint_nv(topology, i)):
+        by_rate = lone_force_vjp(
+            topology, i, dt, rows_from(scratch, job.scratch.qd), rows_from(parameters, job.parameters.inertias),
+            rows_from(parameters, job.parameters.dofs), joint_axis(topology, i, k, -dt), w, nowhere, nowhere,
+        )  # fmt: skip
+        accumulate(change, (first + k) * linear_job.columns + topology.nv + first, w, by_rate)
 
 
 @wp.func
 def add_forces(
     linear_job: LinearJob, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add dt times the change of damping and of actuators' forces within their limits: eq. (11)."""
+    """Add dt times the change of damping, of lone bodies' turning, and of actuators' forces within limits: eq. (11)."""
     job = linear_job.job
     scene = job.scene
     columns = linear_job.columns
     nv = scene.topology.nv
     dt = scratch.dtype(job.settings.dt)
-    actuators = rows_from(parameters, job.parameters.actuators)
     q = rows_from(scratch, job.scratch.q)
     qd = rows_from(scratch, job.scratch.qd)
     for v in range(nv):
         at = v * columns + nv + v
         change[at, w] = change[at, w] - dt * parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+    for i in range(scene.topology.nbody):
+        if is_lone(scene.topology, i):
+            add_lone_change(linear_job, i, parameters, w, scratch, nowhere, change)
     for a in range(scene.nu):
-        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
         v = scene.actuator_dof[a]
+        force, slopes, by_numbers = actuator(job, a, q, qd[v, w], u, parameters, w, scratch)
         at = v * columns
         change[at + v, w] = change[at + v, w] + dt * slopes[1]
         change[at + nv + v, w] = change[at + nv + v, w] + dt * slopes[2]
@@ -223,7 +244,7 @@ def velocity_jacobian(
                 write_plane_rows(linear_job, c, parameters, w, scratch, work)
             else:
                 add_contact_change(linear_job, c, parameters, w, scratch, nowhere, work)
-    add_forces(linear_job, u, parameters, w, scratch, change)
+    add_forces(linear_job, u, parameters, w, scratch, nowhere, change)
     # the change of s at fixed impulses, then of the impulses
     solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)
     add_factor(linear_job, w, scratch, change)

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from pullback.core.errors import PullbackError
 from pullback.rigid.solvers.compliant_time_step import followed_time_step
-from pullback.rigid.solvers.pgs import NEWTON_STEPS
 from pullback.rigid.solvers.solver import Solver, check_iterations
 from pullback.rigid.world.values import Given, Tensor, check_value
+
+NEWTON_STEPS = 4
+"""Newton's steps on the contact problem, at most, after sweeps that were used up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +21,6 @@ class Compliant(Solver):
     All forces are those at the end of the step, so that no stiffness makes it unstable. Joint limits and dry friction
     of joints stay rigid, as `PGS` has them. Restitution has no part in it: bounces follow from stiffness and damping.
     """
-
-    kernels: ClassVar[str] = "pullback.rigid.solvers.compliant_kernels"
 
     stiffness: Given = 1e5
     """k of the normal force k depth^power [N / m^power], or one for each world."""
@@ -47,6 +47,8 @@ class Compliant(Solver):
     kink_width: ClassVar[None] = None
     erp: ClassVar[float] = 0.1
     loop_erp: ClassVar[float] = 0.5
+    max_push_speed: ClassVar[float] = 0.2
+    max_limit_speed: ClassVar[float] = 2.0
     cfm: ClassVar[float] = 1e-6
     restitution_threshold: ClassVar[float] = 0.01
 
@@ -73,6 +75,11 @@ class Compliant(Solver):
         """Return the largest stiffness of all worlds."""
         value = check_value("stiffness", self.stiffness)
         return float((value.detach() if isinstance(value, Tensor) else value).max())
+
+    @property
+    def kernels(self) -> str:
+        """The kernels file."""
+        return "pullback.rigid.solvers.compliant_kernels"
 
     def finishing_steps(self, *, double: bool) -> int:
         """Return the number of Newton's steps that follow sweeps that were used up."""

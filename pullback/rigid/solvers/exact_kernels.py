@@ -16,7 +16,6 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers import pgs_kernels as pgs
 from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
 from pullback.rigid.solvers.smooth_kernels import (
@@ -26,8 +25,6 @@ from pullback.rigid.solvers.smooth_kernels import (
     scalar_start,
     set_multiple,
 )
-from pullback.rigid.step.impulse_kernels import apply_impulses, without_impulses
-from pullback.rigid.step.problem_kernels import Job, problem_of, write_problem
 from pullback.spatial.arrays import rows_from
 
 LANDING_STEPS = wp.constant(8)
@@ -426,24 +423,3 @@ def exact_solve(p: Problem, tolerance: Any, limit: int, w: int, x: wp.array2d(dt
     for i in range(m):
         lam[i, w] = work[source + i, w]
     return wp.where(found, steps, -wp.max(steps, 1))
-
-
-@wp.func
-def polish(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Replace the impulses by the solution, and s with them; return whether it was found."""
-    without_impulses(job, w, scratch)
-    write_problem(job, nc, ns, w, scratch)
-    tolerance = scratch.dtype(job.settings.tolerance)
-    systems = exact_solve(problem_of(job, nc, ns), tolerance, EXACT_STEPS, w, scratch)
-    apply_impulses(job, nc, ns, w, scratch)
-    return systems >= 0
-
-
-def functions(real: type) -> dict[Any, Any]:
-    """Return what takes the place of the functions of PGS."""
-    return {**pgs.functions(real), pgs.polish: polish}
-
-
-def work_rows(m: int, sweeps: int) -> int:
-    """Return the rows of work for a problem of m rows."""
-    return max(pgs.work_rows(m, sweeps), exact_rows(m))

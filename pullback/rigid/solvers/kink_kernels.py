@@ -10,10 +10,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import Scene
 from pullback.rigid.solvers.implicit_kernels import slack, tangent_residual
 from pullback.rigid.solvers.rows_kernels import dot_rows
-from pullback.rigid.step.actuator_kernels import actuator
 
 # runs of m rows of work: the impulses that cases are read off, the rows that are tied, and for each of these whether it
 # is held, whether the first way held it, and whether its kink is convex; then the lengths of the best gradient, of this
@@ -164,23 +162,6 @@ def is_convex(
     elif row % 3 == 1:
         bend = -(cases[row, w] * kappa[row, w] + cases[row + 1, w] * kappa[row + 1, w])
     return bend > kappa.dtype(0.0)
-
-
-@wp.func
-def control_length(
-    scene: Scene, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
-    actuators: wp.array2d(dtype=Any), eta: wp.array2d(dtype=Any), nu: wp.array2d(dtype=Any), w: int,
-):  # fmt: skip
-    """Return the squared lengths of the gradient by the controls, eq. (2), and of that by the velocity, |eta|^2."""
-    by_controls = nu.dtype(0.0)
-    by_velocity = nu.dtype(0.0)
-    for a in range(scene.nu):
-        force, slopes, by_numbers = actuator(scene, a, q, qd, u, actuators, w)
-        share = slopes[0] * nu[scene.actuator_dof[a], w]
-        by_controls += share * share
-    for v in range(scene.topology.nv):
-        by_velocity += eta[v, w] * eta[v, w]
-    return wp.vector(by_controls, by_velocity)
 
 
 @wp.func

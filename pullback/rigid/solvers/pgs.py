@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pullback.core.errors import PullbackError
 from pullback.rigid.solvers.solver import Solver, check_iterations
@@ -11,15 +11,13 @@ from pullback.rigid.world.values import check_value
 
 CHOICES = {"friction": ("cone", "pyramid"), "gradient": ("implicit", "unrolled"), "kinks": ("computed", "downhill")}
 
-NEWTON_STEPS = 4
-"""Newton's steps on the contact problem, at most, after sweeps that were used up."""
-
 
 @dataclass(frozen=True)
 class PGS(Solver):
-    """Contact by projected Gauss–Seidel: how impulses are found, and how the solution is differentiated."""
+    """Contact by projected Gauss–Seidel: how impulses are found, and how the solution is differentiated.
 
-    kernels: ClassVar[str] = "pullback.rigid.solvers.pgs_kernels"
+    Where no solution is found, the impulses and their gradient are those of the sweeps, and the status says so.
+    """
 
     iterations: int = 50
     """Sweeps over all rows, at most."""
@@ -27,6 +25,9 @@ class PGS(Solver):
     """Stop when every row's velocity [m/s, rad/s] changes by less than this in a sweep; by default 1e-11, in float32
     1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge; `Exact`
     goes on from there as ever."""
+    finish: bool = True
+    """Solve to the end where sweeps are used up, up to some hundred rows in contact with each other; False: what they
+    found stands, and is differentiated as such. For implicit gradients."""
     friction: Literal["cone", "pyramid"] = "cone"
     gradient: Literal["implicit", "unrolled"] = "implicit"
     """Differentiate the solution the sweeps converge to, or the sweeps one by one."""
@@ -38,7 +39,11 @@ class PGS(Solver):
     warm_start: bool = False
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1
-    """Fraction of a penetration that one step corrects."""
+    """Fraction of a penetration that one step corrects, as far as `max_push_speed` lets it."""
+    max_push_speed: float = 0.2
+    """Bodies are pushed out of a penetration no faster than this [m/s]; leaving at it, they rise 2 mm."""
+    max_limit_speed: float = 2.0
+    """A joint is pushed back from beyond its limit no faster than this [rad/s, m/s]."""
     loop_erp: float = 0.5
     """Fraction of a loop's opening that one step corrects."""
     cfm: float = 1e-6
@@ -58,10 +63,21 @@ class PGS(Solver):
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name), least=0.0)
+        for name in ("max_push_speed", "max_limit_speed"):
+            check_value(name, getattr(self, name), above=0.0, finite=False)
         for name in ("erp", "loop_erp"):
             check_value(name, getattr(self, name), least=0.0, most=1.0)
 
+    @property
+    def finishes(self) -> bool:
+        """Whether sweeps that are used up are followed by the exact solver."""
+        return self.finish and self.gradient == "implicit" and self.tolerance != 0.0
+
+    @property
+    def kernels(self) -> str:
+        """The kernels file: that of sweeps alone compiles sooner."""
+        return f"pullback.rigid.solvers.{'finish' if self.finishes else 'pgs'}_kernels"
+
     def finishing_steps(self, *, double: bool) -> int:
-        """Return the number of Newton's steps that follow sweeps that were used up."""
-        is_solved = double and self.gradient == "implicit" and self.tolerance_for(double=double) > 0.0
-        return NEWTON_STEPS if is_solved else 0
+        """Return 1, the exact solver, or 0."""
+        return int(self.finishes)

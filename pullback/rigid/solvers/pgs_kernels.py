@@ -1,4 +1,4 @@
-"""Projected Gauss-Seidel, finished by Newton's steps, and its adjoint (docs/derivations/contact_solver.md).
+"""Projected Gauss-Seidel and its adjoint (docs/derivations/contact_solver.md).
 
 Every solver's kernels file provides what a step asks of a solver, under these names; other solvers' take their place in
 the step's variants (step/variants.py):
@@ -7,6 +7,7 @@ the step's variants (step/variants.py):
     needs_matrix       whether sweeps want the problem written as a matrix
     sweep              sweep until impulses hardly change
     polish             improve the impulses that sweeps left
+    further_sweeps     how many more sweeps to take where that was of no use
     gains_energy       whether impulses add energy, so that they must not be taken
     is_unrolled        whether the sweeps are differentiated one by one, instead of the solution
     has_held_rows      whether the solution is that of rows that hold, so that Jacobians may be taken as matrices
@@ -18,11 +19,10 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.solvers.implicit_kernels import implicit_rows, implicit_vjp
-from pullback.rigid.solvers.newton_kernels import newton_step
 from pullback.rigid.solvers.sweep_kernels import solve, solve_matrix
 from pullback.rigid.solvers.unrolled_kernels import unrolled_rows, unrolled_vjp
-from pullback.rigid.step.impulse_kernels import apply_impulses, raised_by_impulses, started_warm, without_impulses
-from pullback.rigid.step.problem_kernels import Job, problem_of, write_problem
+from pullback.rigid.step.impulse_kernels import apply_impulses, raised_by_impulses, started_warm
+from pullback.rigid.step.problem_kernels import Job, problem_of
 from pullback.rigid.step.warm_kernels import load_impulses
 from pullback.spatial.arrays import rows_from
 
@@ -47,14 +47,14 @@ def never_needs_matrix(job: Job, nc: int, ns: int):
     return False
 
 
-@wp.func
+@wp.func(inline=False)
 def sweep_rows(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Sweep over the rows until impulses hardly change, or `limit` times; return sweeps and the last one's change."""
     sweeps, change = solve(job, limit, nc, ns, job.scratch.lam, w, scratch)
     return sweeps, change
 
 
-@wp.func
+@wp.func(inline=False)
 def sweep_matrix(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Do what `sweep_rows` does, for the problem as a matrix."""
     tolerance = scratch.dtype(job.settings.tolerance)
@@ -77,19 +77,14 @@ def sweep(job: Job, limit: int, nc: int, ns: int, w: int, scratch: wp.array2d(dt
 
 @wp.func
 def polish(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Replace the impulses by those of Newton's step on the rows that hold; return False: sweeps have to verify it."""
-    if not needs_matrix(job, nc, ns):
-        without_impulses(job, w, scratch)
-        write_problem(job, nc, ns, w, scratch)
-    newton_step(problem_of(job, nc, ns), w, scratch)
-    apply_impulses(job, nc, ns, w, scratch)
+    """Do nothing: what sweeps left stands."""
     return False
 
 
 @wp.func
-def leave_impulses(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Do nothing: in float32 sweeps come as close as Newton's step would."""
-    return False
+def further_sweeps(job: Job, nc: int, ns: int):
+    """Return 0: as many sweeps were taken as are allowed."""
+    return 0
 
 
 @wp.func
@@ -140,7 +135,7 @@ def functions(real: type) -> dict[Any, Any]:
     """Return what takes the place of the functions above in kernels of one floating-point type."""
     if real == wp.float64:
         return {}
-    return {needs_matrix: never_needs_matrix, sweep: sweep_rows, polish: leave_impulses}
+    return {needs_matrix: never_needs_matrix, sweep: sweep_rows}
 
 
 def work_rows(m: int, sweeps: int) -> int:

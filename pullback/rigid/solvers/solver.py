@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pullback.core.errors import PullbackError
 
@@ -24,8 +24,6 @@ class Solver:
     `work_rows(m, sweeps)`, the rows of scratch it needs for a problem of m rows.
     """
 
-    kernels: ClassVar[str]
-
     iterations: int
     tolerance: float | None
     friction: Literal["cone", "pyramid"]
@@ -35,9 +33,16 @@ class Solver:
     warm_start: bool
     erp: float
     loop_erp: float
+    max_push_speed: float
+    max_limit_speed: float
     cfm: float
     margin: float
     restitution_threshold: float
+
+    @property
+    def kernels(self) -> str:
+        """The import path of the kernels file."""
+        raise NotImplementedError
 
     def load_kernels(self) -> Any:
         """Import the kernels file; rare solvers are imported lazily, for Warp takes 0.3 s to read one."""
@@ -62,6 +67,7 @@ class Solver:
         settings.dt = dt
         settings.limit_margin = LIMIT_MARGIN
         settings.threshold = self.restitution_threshold
+        settings.push_speed, settings.limit_speed = self.max_push_speed, self.max_limit_speed
         for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(self, name))
         settings.tolerance = self.tolerance_for(double=double)

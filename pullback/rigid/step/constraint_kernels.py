@@ -41,7 +41,7 @@ SCALAR_BIAS = wp.constant(2)
 LOWER = wp.constant(3)
 UPPER = wp.constant(4)
 SCALAR_DIAGONAL = wp.constant(5)
-SCALAR_SLOPE = wp.constant(6)  # 0 for dry friction and loops
+SCALAR_SLOPE = wp.constant(6)  # of a limit's bias by the gap
 SCALAR_ROWS = wp.constant(7)
 
 
@@ -61,7 +61,10 @@ class ContactSettings:
     """How contact is resolved: numbers that all worlds share."""
 
     dt: wp.float64
+    ahead: wp.float64  # [s], dt where actuators' forces are those at the velocity after the step, else 0
     erp: wp.float64
+    push_speed: wp.float64  # [m/s], at most, out of a penetration
+    limit_speed: wp.float64  # [rad/s, m/s], at most, back from beyond a joint limit
     cfm: wp.float64
     margin: wp.float64
     limit_margin: wp.float64
@@ -226,6 +229,29 @@ def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: 
 
 
 @wp.func
+def gap_bias(gap: Any, span: Any, settings: ContactSettings, speed: Any):
+    """Return the bias of a row with this gap, and its slope by the gap: none where the way out is at its speed.
+
+    A gap may close within the span; a penetration shrinks as in a whole step, however short the span is.
+    """
+    slope = type(gap)(1.0) / span
+    if gap <= type(gap)(0.0):
+        slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
+    bias = slope * gap
+    if bias < -speed:
+        bias = -speed
+        slope = type(gap)(0.0)
+    return bias, slope
+
+
+@wp.func
+def is_limit(scalars: wp.array2d(dtype=Any), s: int, w: int):
+    """Tell whether scalar row s is that of a joint limit: only its impulse is bounded on one side."""
+    lower = scalars[s * SCALAR_ROWS + LOWER, w]
+    return lower == scalars.dtype(0.0) and scalars[s * SCALAR_ROWS + UPPER, w] > lower
+
+
+@wp.func
 def contact_block(
     scene: Scene, settings: ContactSettings, dt: Any, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
     start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
@@ -279,8 +305,7 @@ def contact_block(
         ),
     )  # fmt: skip
     gap = contacts[row + GAP, w]
-    slope = bias_slope(settings, gap, dt)
-    bias = slope * gap
+    bias, slope = gap_bias(gap, dt, settings, Y.dtype(settings.push_speed))
     restitution = pairs[pair * PAIR_ROWS + 1, w]
     fraction = zero
     share = zero
@@ -306,15 +331,6 @@ def contact_block(
     blocks[out + FRACTION, w] = fraction
     blocks[out + SLOPE, w] = moves[0] * slope
     blocks[out + SHARE, w] = share
-
-
-@wp.func
-def bias_slope(settings: ContactSettings, gap: Any, dt: Any):
-    """Return the slope of a bias by the gap: an open gap may close within dt, a penetration shrinks bit by bit."""
-    slope = type(gap)(1.0) / dt
-    if gap <= type(gap)(0.0):
-        slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
-    return slope
 
 
 @wp.func
@@ -356,9 +372,9 @@ def scalar_rows(
             gap = limits[2 * v + 1, w] - position
             sign = -one
         if gap < q.dtype(settings.limit_margin):
-            slope = bias_slope(settings, gap, dt)
+            bias, slope = gap_bias(gap, dt, settings, q.dtype(settings.limit_speed))
             unit_row(scene, v, sign, count, w, Y)
-            numbers = wp.vector(slope * gap, zero, far, slope)
+            numbers = wp.vector(bias, zero, far, slope)
             scalar_row(scene, settings, v, sign, numbers, L, count, w, scalars, Y)
             count += 1
     for k in range(scene.nfriction):

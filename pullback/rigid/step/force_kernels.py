@@ -4,9 +4,10 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.step.actuator_kernels import actuator_forces_vjp, add_actuator_forces
+from pullback.rigid.step.actuator_kernels import actuator_forces_vjp, add_actuator_forces, add_actuator_inertias
 from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.gyroscopic_kernels import subtract_lone_forces, subtract_lone_forces_vjp
+from pullback.rigid.step.problem_kernels import Job, Motion
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp
 from pullback.spatial.arrays import rows_from
 
@@ -17,7 +18,7 @@ def free_forces(
     parameters: wp.array2d(dtype=Any), w: int, force: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write poses, the factor L of the mass matrix, and the force L^-T (tau - h)."""
+    """Write poses, the factor L of the mass matrix with the actuators' inertias, and the force L^-T (tau - h)."""
     scene = job.scene
     rows = job.parameters
     equations_of_motion(
@@ -27,21 +28,15 @@ def free_forces(
     )  # fmt: skip
     for v in range(scene.topology.nv):
         force[v, w] = -force[v, w]
-    add_actuator_forces(scene, q, qd, u, rows_from(parameters, rows.actuators), w, force)
+    add_actuator_forces(job, q, qd, u, parameters, w, scratch, force)
+    add_actuator_inertias(job, parameters, w, scratch, L)
+    if job.stages == 0:
+        subtract_lone_forces(
+            scene.topology, parameters.dtype(job.settings.dt), qd, rows_from(parameters, rows.inertias),
+            rows_from(parameters, rows.dofs), w, force,
+        )  # fmt: skip
     factorize(scene, w, L)
     solve_transposed(scene, L, w, force)
-
-
-@wp.struct
-class Motion:
-    """The first rows, in scratch, of a state, its acceleration, and their cotangents."""
-
-    q: int
-    qd: int
-    acceleration: int
-    adj_q: int
-    adj_qd: int
-    adj_force: int  # negated by `forces_vjp`
 
 
 @wp.func
@@ -57,10 +52,13 @@ def forces_vjp(
     adj_q = rows_from(scratch, motion.adj_q)
     adj_qd = rows_from(scratch, motion.adj_qd)
     adj_force = rows_from(scratch, motion.adj_force)
-    actuator_forces_vjp(
-        job.scene, q, qd, u, rows_from(parameters, rows.actuators), adj_force, w, adj_q, adj_qd, adj_u,
-        rows_from(adj_parameters, rows.actuators),
-    )  # fmt: skip
+    actuator_forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch)
+    if job.stages == 0:
+        subtract_lone_forces_vjp(
+            job.scene.topology, scratch.dtype(job.settings.dt), qd, rows_from(parameters, rows.inertias),
+            rows_from(parameters, rows.dofs), adj_force, w, adj_qd, rows_from(adj_parameters, rows.inertias),
+            rows_from(adj_parameters, rows.dofs),
+        )  # fmt: skip
     for v in range(job.scene.topology.nv):
         adj_force[v, w] = -adj_force[v, w]
     inverse_dynamics_vjp(

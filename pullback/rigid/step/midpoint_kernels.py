@@ -43,7 +43,7 @@ from pullback.rigid.step.midpoint_solve_kernels import (
     write_inverse,
     write_mass,
 )
-from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.problem_kernels import Job, Motion
 from pullback.rigid.step.runge_kutta_kernels import stage_row
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE, OK
 from pullback.spatial.arrays import rows_from
@@ -147,10 +147,13 @@ def midpoint_vjp(
     # momentum and force
     adj_momentum = rows_from(scratch, adj_row(job, 1))
     derivatives_vjp(job, 1, parameters, w, adj_momentum, adj_force, adj_q, adj_rates, adj_parameters, scratch)
-    actuator_forces_vjp(
-        scene, q, rates, u, rows_from(parameters, job.parameters.actuators), adj_force, w, adj_q, adj_rates, adj_u,
-        rows_from(adj_parameters, job.parameters.actuators),
-    )  # fmt: skip
+    motion = Motion()
+    motion.q = stage_row(job, 1)
+    motion.qd = motion.q + scene.nq
+    motion.adj_q = adj_row(job, 1) - scene.nq
+    motion.adj_qd = adj_row(job, 3)
+    motion.adj_force = place.adj_force
+    actuator_forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch)
     # from the start to the midpoint
     integrate_vjp(
         scene, h, rows_from(scratch, stage_row(job, 0)), rows_from(scratch, place.travel), adj_q, w,

@@ -112,8 +112,7 @@ def write_forces(
     q = rows_from(scratch, stage_row(job, 1))
     write_derivatives(job, 1, parameters, w, scratch)
     add_actuator_forces(
-        job.scene, q, rows_from(q, job.scene.nq), u, rows_from(parameters, job.parameters.actuators), w,
-        rows_from(scratch, job.scratch.force),
+        job, q, rows_from(q, job.scene.nq), u, parameters, w, scratch, rows_from(scratch, job.scratch.force)
     )  # fmt: skip
 
 

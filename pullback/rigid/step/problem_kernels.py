@@ -47,6 +47,28 @@ class Job:
     kept: wp.array(dtype=wp.int32)
     nactions: int
     actions: wp.array(dtype=wp.int32)
+    stop: wp.array(dtype=wp.int32)  # one number that Ctrl-C makes 1; without data on a GPU and in short launches
+
+
+@wp.func
+def is_stopped(job: Job):
+    """Return whether the user has interrupted the launch."""
+    stopped = bool(False)
+    if job.stop:
+        stopped = job.stop[0] != 0
+    return stopped
+
+
+@wp.struct
+class Motion:
+    """The first rows, in scratch, of a state, its acceleration, and their cotangents."""
+
+    q: int
+    qd: int
+    acceleration: int
+    adj_q: int
+    adj_qd: int
+    adj_force: int  # negated by `forces_vjp`
 
 
 @wp.func

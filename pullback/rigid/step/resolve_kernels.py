@@ -1,19 +1,19 @@
 """The impulses of a step: start, sweeps, polish, fallback (docs/derivations/contact_solver.md).
 
-What a solver does in each stage is its own: `sweep`, `polish`, `gains_energy` and `needs_matrix` are those of PGS here,
-and other solvers' in the step's variants (variants.py).
+What a solver does in each stage is its own: `sweep`, `polish`, `further_sweeps`, `gains_energy` and `needs_matrix` are
+those of PGS here, and other solvers' in the step's variants (variants.py).
 """
 
 from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.pgs_kernels import gains_energy, needs_matrix, polish, sweep
+from pullback.rigid.solvers.pgs_kernels import further_sweeps, gains_energy, needs_matrix, polish, sweep
 from pullback.rigid.step.impulse_kernels import apply_impulses, keep_free_velocity, start_cold, start_warm
 from pullback.rigid.step.problem_kernels import Job, write_problem
 
 VERIFYING_SWEEPS = wp.constant(2)
-"""Sweeps after a step of Newton's, which show whether it found the solution."""
+"""Sweeps after polishing, which show whether that found the solution."""
 
 
 @wp.func
@@ -77,12 +77,33 @@ def polish_and_verify(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
-def fall_back(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return to the impulses that the sweeps had found, which their adjoint can answer for."""
+def take_kept(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return to the impulses that the sweeps had found."""
+    for r in range(3 * nc + ns):
+        scratch[job.scratch.lam + r, w] = scratch[job.scratch.kept_lam + r, w]
+    apply_impulses(job, nc, ns, w, scratch)
+
+
+@wp.func
+def fall_back(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return to the impulses of the sweeps, which their adjoint can answer for; sweep on where that is all there is.
+
+    Return the sweeps, negative if they did not converge.
+    """
+    told = -sweeps
     if job.settings.newton_steps > 0:
-        for r in range(3 * nc + ns):
-            scratch[job.scratch.lam + r, w] = scratch[job.scratch.kept_lam + r, w]
-        apply_impulses(job, nc, ns, w, scratch)
+        take_kept(job, nc, ns, w, scratch)
+        further = further_sweeps(job, nc, ns)
+        # fewer sweeps than are allowed were taken because more would have added energy
+        if further > 0 and sweeps == job.settings.iterations:
+            count, change = sweep(job, further, nc, ns, w, scratch)
+            if change < scratch.dtype(job.settings.tolerance):
+                told = sweeps + count
+            elif gains_energy(job, nc, ns, w, scratch):
+                take_kept(job, nc, ns, w, scratch)
+            else:
+                told = -sweeps - count
+    return told
 
 
 @wp.func
@@ -103,6 +124,5 @@ def resolve(job: Job, nc: int, ns: int, as_matrix: bool, w: int, scratch: wp.arr
         sweeps = count
         if not converged:
             if not polish_and_verify(job, nc, ns, w, scratch):
-                fall_back(job, nc, ns, w, scratch)
-                sweeps = -count
+                sweeps = fall_back(job, nc, ns, count, w, scratch)
     return sweeps

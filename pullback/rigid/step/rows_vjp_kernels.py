@@ -11,6 +11,7 @@ import warp as wp
 
 from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, GAP, PAIR, PAIR_ROWS
 from pullback.rigid.solvers.pgs_kernels import is_unrolled
+from pullback.rigid.step.actuator_kernels import actuator_inertias_vjp
 from pullback.rigid.step.constraint_kernels import (
     APPROACH,
     BIAS,
@@ -23,6 +24,7 @@ from pullback.rigid.step.constraint_kernels import (
     SHARE,
     SIGN,
     SLOPE,
+    is_limit,
     row_dots,
 )
 from pullback.rigid.step.dynamics_kernels import add_transposed_product, solve_factor
@@ -108,11 +110,10 @@ def scalar_bias_vjp(
     for k in range(scene.nloop_row, ns):
         row = k * SCALAR_ROWS
         v = int(scalars[row + DOF, w])
-        slope = scalars[row + SCALAR_SLOPE, w]
-        if slope > zero:
+        if is_limit(scalars, k, w):
             coordinate = scene.dof_coordinate[v]
             sign = scalars[row + SIGN, w]
-            adj_gap = -scratch[place.multiplier + 3 * nc + k, w] * slope * sign
+            adj_gap = -scratch[place.multiplier + 3 * nc + k, w] * scalars[row + SCALAR_SLOPE, w] * sign
             adj_q[coordinate, w] = adj_q[coordinate, w] + adj_gap
             if adj_parameters:
                 end = job.parameters.limits + 2 * v
@@ -291,6 +292,7 @@ def mass_matrix_vjp(
         for v in range(job.scene.topology.nv):
             row = DOF_ROWS * v + ARMATURE
             adj_dofs[row, w] = adj_dofs[row, w] + y[v, w] * z[v, w]
+        actuator_inertias_vjp(job, y, z, w, adj_parameters, scratch)
 
 
 @wp.func

@@ -18,13 +18,13 @@ from pullback.rigid.solvers.kink_kernels import (
     HELD,
     LENGTHS,
     TIES,
-    control_length,
     find_ties,
     hold,
     is_better,
     is_convex,
     let_go,
 )
+from pullback.rigid.step.actuator_kernels import actuator
 from pullback.rigid.step.problem_kernels import Job
 from pullback.spatial.arrays import rows_from
 
@@ -120,6 +120,25 @@ def next_attempt(attempt: int, ties: int, kept: bool, w: int, turns: wp.array2d(
     return following
 
 
+@wp.func
+def control_length(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return the squared lengths of the gradient by the controls, eq. (2), and of that by the velocity, |eta|^2."""
+    place = job.scratch
+    by_controls = scratch.dtype(0.0)
+    by_velocity = scratch.dtype(0.0)
+    for a in range(job.scene.nu):
+        v = job.scene.actuator_dof[a]
+        rate = scratch[place.qd + v, w]
+        force, slopes, by_numbers = actuator(job, a, rows_from(scratch, place.q), rate, u, parameters, w, scratch)
+        share = slopes[0] * scratch[place.nu + v, w]
+        by_controls += share * share
+    for v in range(job.scene.topology.nv):
+        by_velocity += scratch[place.eta + v, w] * scratch[place.eta + v, w]
+    return wp.vector(by_controls, by_velocity)
+
+
 @wp.func(inline=False)
 def judge_sides(
     job: Job, nc: int, ns: int, attempt: int, ties: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
@@ -131,11 +150,7 @@ def judge_sides(
     work = rows_from(scratch, place.sides)
     lengths = LENGTHS * m
     k = attempt % (ties + 1)
-    length = control_length(
-        job.scene, rows_from(scratch, place.q), rows_from(scratch, place.qd), u,
-        rows_from(parameters, job.parameters.actuators), rows_from(scratch, place.eta), rows_from(scratch, place.nu),
-        w,
-    )  # fmt: skip
+    length = control_length(job, u, parameters, w, scratch)
     kept = bool(True)
     if k > 0:
         # on the side that lets go, what the multiplier said before on the one that holds

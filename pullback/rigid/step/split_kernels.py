@@ -27,6 +27,7 @@ from pullback.rigid.step.constraint_kernels import (
     SHARE,
     SIGN,
     SLOPE,
+    is_limit,
 )
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.force_kernels import is_driven_finitely
@@ -39,7 +40,10 @@ from pullback.rigid.step.step_kernels import (
     OK,
     OVERFLOW,
     contact_problem,
+    exceeds_limits,
+    let_go_of_actuators,
     move,
+    span_whole_step,
     write_velocities,
 )
 from pullback.rigid.step.touch_kernels import (
@@ -48,6 +52,7 @@ from pullback.rigid.step.touch_kernels import (
     contact_closing_time,
     find_touch,
     limit_closing_time,
+    limit_gap,
     normal_rate,
     touch_tolerance,
 )
@@ -59,8 +64,6 @@ DRIFT = wp.constant(1)  # to the moment of touching
 IMPACT = wp.constant(2)  # takes no time
 DONE = wp.constant(3)
 
-HELD_SLOPE = wp.constant(1e-30)
-"""Of the bias of a limit that takes part in an impact, by which it is known as one; next to zero."""
 RESTING = wp.constant(1e-6)
 """Contacts that are closer [m, rad], and do not approach, take part in an impact."""
 
@@ -110,9 +113,10 @@ def settle(job: Job, touched: int, nc: int, ns: int, w: int, scratch: wp.array2d
             scratch[place.blocks + c * BLOCK_ROWS + SLOPE, w] = zero
     for k in range(job.scene.nloop_row, ns):
         row = place.scalars + k * SCALAR_ROWS
-        if scratch[row + SCALAR_SLOPE, w] > zero and job.scene.npair + int(scratch[row + DOF, w]) == touched:
+        is_same = job.scene.npair + int(scratch[row + DOF, w]) == touched
+        if is_same and is_limit(rows_from(scratch, place.scalars), k, w):
             scratch[row + SCALAR_BIAS, w] = zero
-            scratch[row + SCALAR_SLOPE, w] = scratch.dtype(HELD_SLOPE)
+            scratch[row + SCALAR_SLOPE, w] = zero
 
 
 @wp.func
@@ -197,14 +201,13 @@ def write_impact_rows(
     k = int(0)
     while k < ns:
         row = place.scalars + k * SCALAR_ROWS
-        slope = scratch[row + SCALAR_SLOPE, w]
         is_held = k < scene.nloop_row
-        if slope > zero:
+        if not is_held and is_limit(rows_from(scratch, place.scalars), k, w):
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
-            is_held = takes_part(scratch[row + SCALAR_BIAS, w] / slope, approach, threshold)
-            scratch[row + SCALAR_SLOPE, w] = scratch.dtype(HELD_SLOPE)
+            is_held = takes_part(limit_gap(k, w, rows_from(scratch, place.scalars)), approach, threshold)
         if is_held:
             scratch[row + SCALAR_BIAS, w] = zero
+            scratch[row + SCALAR_SLOPE, w] = zero
             k += 1
         else:
             ns -= 1
@@ -241,12 +244,51 @@ def arrange(
 
 
 @wp.func
+def solve_part(
+    job: Job, part: int, events: int, touched: int, may_split: bool, as_matrix: bool, u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the problem of a part of a step and its impulses, as `solve_step` does of a step.
+
+    Return which part it is, contacts and scalar rows that it has, those that there are, and sweeps; the contacts that
+    there are may be more than there is room for.
+    """
+    let_go_of_actuators(job, w, scratch)
+    chosen = int(part)
+    found = int(0)
+    nscalar = int(0)
+    nc = int(0)
+    ns = int(0)
+    sweeps = int(0)
+    again = bool(True)
+    while again:
+        close, scalars = contact_problem(job, u, parameters, w, scratch)
+        found = close
+        nscalar = scalars
+        room = wp.min(found, job.scene.max_contacts)
+        kind, count, count_scalar = arrange(
+            job, part, events, touched, may_split, room, nscalar, parameters, w, scratch
+        )  # fmt: skip
+        chosen = kind
+        nc = count
+        ns = count_scalar
+        sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
+        again = False
+        if chosen != IMPACT:
+            again = exceeds_limits(job, u, parameters, w, scratch)
+    return chosen, nc, ns, found, nscalar, sweeps
+
+
+@wp.func
 def is_split_here(
-    job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
-    """Return whether the step whose problem stands in scratch may be split; if so, its rows have changed places."""
-    part, count, count_scalar = arrange(job, WHOLE, 0, -1, True, nc, ns, parameters, w, scratch)
-    return part != WHOLE
+    """Return whether the step from the state in scratch may be split."""
+    span_whole_step(job, w, scratch)
+    chosen, nc, ns, found, nscalar, sweeps = solve_part(
+        job, WHOLE, 0, -1, True, False, u, parameters, w, scratch
+    )  # fmt: skip
+    return chosen != WHOLE
 
 
 # -- parts of a step -----------------------------------------------------------------------------------------------
@@ -288,13 +330,14 @@ def split_step(
     may_split = bool(True)
     while part != DONE:
         scratch[place.span, w] = left
-        close, nscalar = contact_problem(job, u, parameters, w, scratch)
+        chosen, nc, ns, close, nscalar, sweeps = solve_part(
+            job, part, events, touched, may_split, False, u, parameters, w, scratch
+        )  # fmt: skip
         found = wp.min(close, job.scene.max_contacts)
+        part = chosen
         if close > found:
             status = status | OVERFLOW
-        chosen, nc, ns = arrange(job, part, events, touched, may_split, found, nscalar, parameters, w, scratch)
-        part = chosen
-        if resolve(job, nc, ns, False, w, scratch) < 0:
+        if sweeps < 0:
             status = status | NOT_CONVERGED
         if part == DRIFT:
             write_velocities(job, nc, w, scratch)

@@ -18,26 +18,25 @@ from pullback.rigid.step.constraint_kernels import (
     DOF,
     SCALAR_BIAS,
     SCALAR_ROWS,
-    SCALAR_SLOPE,
     SIGN,
     SLOPE,
     UPPER,
+    is_limit,
 )
 from pullback.rigid.step.dynamics_kernels import solve_transposed
 from pullback.rigid.step.integrate_kernels import integrate_vjp, turn_axes_vjp
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
 from pullback.rigid.step.split_kernels import (
     DONE,
     DRIFT,
     IMPACT,
     WHOLE,
-    arrange,
     drift,
+    solve_part,
     take_velocity,
 )
-from pullback.rigid.step.step_kernels import contact_problem, move, write_acceleration, write_velocities
+from pullback.rigid.step.step_kernels import move, write_acceleration, write_velocities
 from pullback.rigid.step.step_vjp_kernels import (
     clear_geometry,
     free_motion_vjp,
@@ -173,7 +172,7 @@ def span_vjp(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any))
             total += scratch[place.multiplier + 3 * c, w] * scratch[block + BIAS, w]
     for k in range(job.scene.nloop_row, ns):
         row = place.scalars + k * SCALAR_ROWS
-        if scratch[row + SCALAR_SLOPE, w] == zero:
+        if not is_limit(rows_from(scratch, place.scalars), k, w):
             adj_bound = scratch[place.adj_upper + k, w] - scratch[place.adj_lower + k, w]
             total += scratch[row + UPPER, w] * adj_bound
         elif scratch[row + SCALAR_BIAS, w] > zero:
@@ -262,7 +261,7 @@ def gap_vjp(
         for k in range(job.scene.nloop_row, ns):
             row = place.scalars + k * SCALAR_ROWS
             v = int(scratch[row + DOF, w])
-            if job.scene.npair + v == what and scratch[row + SCALAR_SLOPE, w] > zero:
+            if job.scene.npair + v == what and is_limit(rows_from(scratch, place.scalars), k, w):
                 sign = scratch[row + SIGN, w]
                 scratch[place.adj_q + job.scene.dof_coordinate[v], w] = sign * adj_gap
                 if adj_parameters:
@@ -365,12 +364,12 @@ def split_retrace(
             if part == DRIFT:
                 # `arrange` comes to the same decision again
                 part = WHOLE
-        close, nscalar = contact_problem(job, u, parameters, w, scratch)
-        found = wp.min(close, job.scene.max_contacts)
         before = wp.where(goes_back, k, events)
-        chosen, nc, ns = arrange(job, part, before, touched, may_split, found, nscalar, parameters, w, scratch)
+        chosen, nc, ns, close, nscalar, sweeps = solve_part(
+            job, part, before, touched, may_split, pulls_back, u, parameters, w, scratch
+        )  # fmt: skip
+        found = wp.min(close, job.scene.max_contacts)
         part = chosen
-        sweeps = resolve(job, nc, ns, pulls_back, w, scratch)
         if not goes_back:
             if part == DRIFT:
                 write_velocities(job, nc, w, scratch)

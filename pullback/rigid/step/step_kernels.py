@@ -19,6 +19,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.solvers.pgs_kernels import prepare_contacts
+from pullback.rigid.step.actuator_kernels import has_limits_ahead, limit_actuators
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -49,12 +50,6 @@ NOT_CONVERGED = wp.constant(4)
 def span_whole_step(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Let the stages of a step take the whole of it."""
     scratch[job.scratch.span, w] = scratch.dtype(job.settings.dt)
-
-
-@wp.func
-def is_split(job: Job, nc: int, ns: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Return False: a step is not split where something touches, unless a variant does (split_kernels.py)."""
-    return False
 
 
 @wp.func
@@ -122,6 +117,61 @@ def contact_problem(
         rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
     )  # fmt: skip
     return found, nscalar
+
+
+@wp.func
+def let_go_of_actuators(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Take all forces of actuators to be within their limits, until a step is solved."""
+    for a in range(job.scene.nu):
+        scratch[job.scratch.held + a, w] = scratch.dtype(0.0)
+
+
+@wp.func
+def exceeds_limits(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether there are any."""
+    place = job.scratch
+    velocity = rows_from(scratch, place.velocity)
+    found = has_limits_ahead(job, parameters, w)
+    if found:
+        for v in range(job.scene.topology.nv):
+            velocity[v, w] = scratch[place.s + v, w]
+        solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+        found = limit_actuators(job, u, parameters, w, scratch)
+    return found
+
+
+@wp.func
+def solve_step(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the contact problem and its impulses; return contacts found, scalar rows, and sweeps as `resolve` does.
+
+    Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
+    """
+    span_whole_step(job, w, scratch)
+    let_go_of_actuators(job, w, scratch)
+    found = int(0)
+    ns = int(0)
+    sweeps = int(0)
+    again = bool(True)
+    while again:
+        contacts, scalars = contact_problem(job, u, parameters, w, scratch)
+        found = contacts
+        ns = scalars
+        sweeps = resolve(job, wp.min(found, job.scene.max_contacts), ns, as_matrix, w, scratch)
+        again = exceeds_limits(job, u, parameters, w, scratch)
+    return found, ns, sweeps
+
+
+@wp.func
+def is_split(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return False: a step is not split where something touches, unless a variant does (split_kernels.py)."""
+    return False
 
 
 @wp.func
@@ -219,12 +269,11 @@ def step(
 ):
     """Do one step on the state in scratch; return its status."""
     status = int(OK)
-    span_whole_step(job, w, scratch)
-    found, ns = contact_problem(job, u, parameters, w, scratch)
+    found, ns, sweeps = solve_step(job, False, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
     if found > nc:
         status = status | OVERFLOW
-    if resolve(job, nc, ns, False, w, scratch) < 0:
+    if sweeps < 0:
         status = status | NOT_CONVERGED
     if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE

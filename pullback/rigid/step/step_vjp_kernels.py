@@ -31,21 +31,14 @@ from pullback.rigid.step.dynamics_kernels import (
     solve_factor,
     solve_transposed,
 )
-from pullback.rigid.step.force_kernels import Motion, forces_vjp
+from pullback.rigid.step.force_kernels import forces_vjp
 from pullback.rigid.step.impulse_kernels import started_warm
 from pullback.rigid.step.integrate_kernels import add_axes_rate_vjp, integrate_vjp, turn_axes_vjp
 from pullback.rigid.step.loop_kernels import loop_frames_vjp
-from pullback.rigid.step.problem_kernels import Job, add_all_rows, rows_of
-from pullback.rigid.step.resolve_kernels import resolve
+from pullback.rigid.step.problem_kernels import Job, Motion, add_all_rows, rows_of
 from pullback.rigid.step.rows_vjp_kernels import rows_vjp, write_free_motion_weights
 from pullback.rigid.step.sides_kernels import find_kinks, judge_sides, take_sides
-from pullback.rigid.step.step_kernels import (
-    contact_problem,
-    move,
-    span_whole_step,
-    write_acceleration,
-    write_velocities,
-)
+from pullback.rigid.step.step_kernels import move, solve_step, write_acceleration, write_velocities
 from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses_vjp
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -281,10 +274,8 @@ def retrace(
     nowhere: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Do the step from the state in scratch again, or pull the cotangents of its result back through it."""
-    span_whole_step(job, w, scratch)
-    found, ns = contact_problem(job, u, parameters, w, scratch)
+    found, ns, sweeps = solve_step(job, pulls_back, u, parameters, w, scratch)
     nc = wp.min(found, job.scene.max_contacts)
-    sweeps = resolve(job, nc, ns, pulls_back, w, scratch)
     if pulls_back:
         step_vjp(job, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
     else:

@@ -31,6 +31,7 @@ from pullback.rigid.step.constraint_kernels import (
     SCALAR_ROWS,
     SCALAR_SLOPE,
     SIGN,
+    is_limit,
     scalar_dot,
 )
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
@@ -143,15 +144,24 @@ def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any
 
 
 @wp.func
+def limit_gap(k: int, w: int, scalars: wp.array2d(dtype=Any)):
+    """Return how far a joint is from the limit of scalar row k; any negative number where it is far beyond."""
+    gap = scalars.dtype(-1.0)
+    slope = scalars[k * SCALAR_ROWS + SCALAR_SLOPE, w]
+    if slope > scalars.dtype(0.0):
+        gap = scalars[k * SCALAR_ROWS + SCALAR_BIAS, w] / slope
+    return gap
+
+
+@wp.func
 def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Return when the scalar row k, if it is a joint limit, closes under the velocity of s; as of a contact."""
     place = job.scratch
     row = place.scalars + k * SCALAR_ROWS
-    slope = scratch[row + SCALAR_SLOPE, w]
     time = scratch.dtype(-1.0)
     slowly = bool(False)
-    if slope > scratch.dtype(0.0):
-        gap = scratch[row + SCALAR_BIAS, w] / slope
+    if is_limit(rows_from(scratch, place.scalars), k, w):
+        gap = limit_gap(k, w, rows_from(scratch, place.scalars))
         if gap >= -touch_tolerance(gap):
             span = scratch[place.span, w]
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]

@@ -13,7 +13,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import CONTACT_ROWS, FEATURE_A, FEATURE_B, PAIR, Scene
-from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
+from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SIGN, is_limit
 from pullback.spatial.arrays import load3, store
 
 IMPULSE_ROWS = wp.constant(6)
@@ -45,7 +45,7 @@ def slot_of_scalar(scene: Scene, scalars: wp.array2d(dtype=Any), s: int, w: int)
     slot = int(-1)
     if s < scene.nloop_row:
         slot = at + scene.nlimit + scene.nfriction + s
-    elif scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > scalars.dtype(0.0):
+    elif is_limit(scalars, s, w):
         for k in range(scene.nlimit):
             if scene.limit_dof[k] == v:
                 slot = at + k
@@ -71,7 +71,7 @@ def load_impulses(
         store(lam, 3 * c, w, start)
     for s in range(ns):
         start_scalar = impulses[slot_of_scalar(scene, scalars, s, w), w]
-        if scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > zero:
+        if is_limit(scalars, s, w):
             start_scalar = wp.max(start_scalar * scalars[s * SCALAR_ROWS + SIGN, w], zero)
         lam[3 * nc + s, w] = start_scalar
 
@@ -90,7 +90,7 @@ def load_impulses_vjp(
     for s in range(ns):
         slot = slot_of_scalar(scene, scalars, s, w)
         adj = adj_lam[3 * nc + s, w]
-        if scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > zero:
+        if is_limit(scalars, s, w):
             sign = scalars[s * SCALAR_ROWS + SIGN, w]
             adj = adj * sign
             if impulses[slot, w] * sign <= zero:
@@ -118,7 +118,7 @@ def store_impulses(
         impulses[first + k, w] = zero
     for s in range(ns):
         value = lam[3 * nc + s, w]
-        if scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > zero:
+        if is_limit(scalars, s, w):
             value = value * scalars[s * SCALAR_ROWS + SIGN, w]
         impulses[slot_of_scalar(scene, scalars, s, w), w] = value
 
@@ -134,6 +134,6 @@ def add_store_impulses_vjp(
         store(adj_lam, 3 * c, w, load3(adj_lam, 3 * c, w) + stored)
     for s in range(ns):
         adj = adj_impulses[slot_of_scalar(scene, scalars, s, w), w]
-        if scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] > adj_lam.dtype(0.0):
+        if is_limit(scalars, s, w):
             adj = adj * scalars[s * SCALAR_ROWS + SIGN, w]
         adj_lam[3 * nc + s, w] = adj_lam[3 * nc + s, w] + adj

@@ -14,7 +14,8 @@ from pullback.core.errors import PullbackError
 from pullback.rigid.world.values import Given, Tensor, Value, check_value
 
 Numbers: TypeAlias = "tuple[Value, Value, Value, Value | None]"
-"""The numbers of a law, in order; the third is how the force falls with velocity. None: the joint's effort limit."""
+"""The numbers of a law, in order; the third is how the force falls with velocity, the fourth its limit. None: the
+joint's effort limit."""
 
 NONE = np.zeros(())
 AFFINE = "pullback.rigid.step.affine_law_kernels"
@@ -28,6 +29,8 @@ class Actuator:
     """
 
     law: ClassVar[str] = AFFINE
+    is_stiff: ClassVar[bool] = True
+    """Whether the second of the law's numbers is how the force falls with the coordinate."""
 
     def numbers(self, what: str) -> Numbers:
         """Return the numbers of the law, checked; `what` is the actuator's name in errors."""

@@ -22,6 +22,7 @@ class DCMotor(Actuator):
     """
 
     law: ClassVar[str] = "pullback.rigid.step.dc_motor_kernels"
+    is_stiff: ClassVar[bool] = False
 
     voltage: Given
     """Supply voltage [V]; controls beyond it change nothing."""

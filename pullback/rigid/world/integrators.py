@@ -34,9 +34,17 @@ SMOOTH: dict[str, Smooth] = {
 """All integrators but the one with contact, "semi_implicit"."""
 
 
-def check_integration(integrator: Integrator, damping: Damping, impacts: Impacts, without: Collection[Part]) -> None:
+def default_damping(integrator: Integrator) -> Damping:
+    """Return how damping is taken unless a user says: implicitly wherever it can be."""
+    return "explicit" if integrator in SMOOTH else "implicit"
+
+
+def check_integration(
+    integrator: Integrator, damping: Damping | None, impacts: Impacts, without: Collection[Part]
+) -> None:
     """Refuse choices that there are not, or that do not go together."""
-    choices = (("damping", damping, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
+    chosen = default_damping(integrator) if damping is None else damping
+    choices = (("damping", chosen, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
     for what, choice, kind in choices:
         if choice not in get_args(kind):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")

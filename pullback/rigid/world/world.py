@@ -213,15 +213,16 @@ class World(Bodies):
         device: torch.device | str | None = None,
         substeps: int = 1,
         max_contacts: int | None = None,
-        damping: Damping = "explicit",
+        damping: Damping | None = None,
         integrator: Integrator = "semi_implicit",
         impacts: Impacts = "step",
         without: Collection[Part] = (),
     ) -> Sim:
         """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
 
-        `max_contacts` is how many contacts a world has room for; by default a bound by its shapes. `damping="implicit"`
-        lets joint damping and servos' kd act at the velocity after the step, which is stable however stiff they are.
+        `max_contacts` is how many contacts a world has room for; by default a bound by its shapes. Joint
+        damping and servos' kp and kd act at the state after the step, which is stable however stiff they are;
+        `damping="explicit"` takes them at the state before it, as the integrators without contact do always.
         `integrator="rk4"`, of fourth order, `"midpoint"`, symplectic and of second order, and `"explicit"`, Euler's,
         are for motion without contact, joint limits and dry friction; `without=["contacts", "limits", "friction"]`
         leaves any of these out. `impacts="split"` splits a step where something touches, so that gradients through

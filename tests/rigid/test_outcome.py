@@ -1,0 +1,79 @@
+"""What is said, and when, of steps that are not solved and of worlds that are not finite."""
+
+import warnings
+
+import pytest
+import torch
+
+import pullback as pb
+from tests.rigid.test_room import cubes
+from tests.rigid.worlds import F64
+
+
+def told(function, *args, **options) -> tuple[object, list[str]]:
+    """Return a result and the simulation warnings on the way to it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(*args, **options)
+    return result, [str(w.message) for w in caught if issubclass(w.category, pb.SimulationWarning)]
+
+
+def test_backward_warns_once_of_steps_that_are_not_solved():
+    """Ninety-two contacts are beyond the exact solver's budget."""
+    sim = cubes(2, 2).compile(dt=1e-3, dtype=F64)
+    state = sim.initial_state(2)
+    state.qd.requires_grad_()
+    states, said = told(sim.rollout, state, 2)
+    assert not said
+    assert states.status.first_unconverged.tolist() == [0, 0]
+    _, said = told(torch.autograd.grad, states.q[-1].sum() + states.qd[-1].sum(), state.qd)
+    assert len(said) == 1
+    assert "contact is not solved in 2 substeps of world 0, the first of them in step 0 (2 such worlds" in said[0]
+    _, said = told(torch.autograd.grad, sim.rollout(state, 2).q[-1].sum(), state.qd)
+    assert not said
+
+
+def test_sweeps_that_were_asked_for_are_not_warned_of():
+    world = cubes(2, 1)
+    world.contact = pb.PGS(iterations=2, finish=False)
+    sim = world.compile(dt=1e-3, dtype=F64)
+    state = sim.initial_state()
+    state.qd.requires_grad_()
+    states = sim.rollout(state, 2)
+    assert int(states.status.unconverged) > 0
+    assert not told(torch.autograd.grad, states.q[-1].sum(), state.qd)[1]
+
+
+def arm(damping: float) -> pb.Sim:
+    world = pb.World()
+    world.add(pb.load("pendulum3"), name="arm", actuators=pb.VelocityServo(kd=damping))
+    return world.compile(dt=1e-3, dtype=F64, damping="explicit")
+
+
+def test_a_world_that_is_not_finite_is_told_once_with_the_joint_and_a_step_that_would_do():
+    sim = arm(2e4)
+    state = sim.initial_state(2)
+    state.qd[1] = 1.0
+    states, said = told(sim.rollout, state, 400)
+    assert len(said) == 1
+    assert "became not finite in step" in said[0]
+    assert "need substeps below" in said[0]
+    assert "damping='implicit'" in said[0]
+    assert not told(sim.rollout, state, 400)[1]
+    assert not told(arm(2e4).rollout, state, 400, check=False)[1]
+    with pytest.raises(pb.PullbackError, match="became not finite"):
+        sim.rollout(state, 400, check=True)
+    # the step that is named is the border
+    limit = float(said[0].split("below ")[1].split(" s")[0])
+    for factor, finite in ((0.8, True), (1.3, False)):
+        other = sim.world.compile(dt=factor * limit, dtype=F64, damping="explicit")
+        states = other.rollout(state, 4000, check=False, checkpoint=4000)
+        assert bool(states.q[-1].isfinite().all()) == finite
+
+
+def test_too_fast_is_told():
+    sim = arm(0.0)
+    state = sim.initial_state()
+    state.qd[0, 0] = 1e200
+    (text,) = told(sim.rollout, state, 3)[1]
+    assert "starts at 1e+200 rad/s" in text
