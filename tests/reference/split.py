@@ -6,7 +6,7 @@
     v2   = v1 + M^-1 J^T lam,    J v2 >= -e J v1 within the friction cone, at q1
 
 and then a step of dt - t from (q1, v2), of which the same is asked (docs/derivations/impacts.md). Pieces are those of
-tests/reference/step.py; what touches is one contact, or one joint limit, at a time.
+tests/reference/step.py; what touches is one contact, or one joint limit, at a time. Damping is explicit.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def split_step(
         # penetrations are pushed out as in the whole step
         part = settings._replace(dt=left, erp=settings.erp * left / settings.dt)
         M = mass_matrix(model, parameters, q)
-        free = free_velocity(model, parameters, M, q, qd, tau_of(q, qd), gravity, left)
+        # how free bodies turn is that of a whole step
+        free = free_velocity(model, parameters, M, q, qd, tau_of(q, qd), gravity, settings.dt)
+        free = qd + left / settings.dt * (free - qd)
         R, p, dofs = link_poses(model, parameters, q)
         margin = settings.margin + float(left) * 100.0
         kept = Problem(M, free, [], [], [], [])
@@ -120,7 +122,9 @@ def split_step(
             is_closed = contact.pair is touched and contact.gap.abs() < TOUCHING
             kept.contacts.append(contact)
             kept.rows.append(J)
-            kept.biases.append(torch.stack([zero if is_closed else gap_bias(contact.gap, part), zero, zero]))
+            kept.biases.append(
+                torch.stack([zero if is_closed else gap_bias(contact.gap, part, part.push_speed), zero, zero])
+            )
         for row in limit_rows(model, q, part) + friction_rows(model, parameters, part):
             J = scalar_jacobian(row, model.nv)
             if event < EVENTS and is_limit(row) and closes(limit_gap(row, part), J[0] @ qd, J[0] @ free, part):

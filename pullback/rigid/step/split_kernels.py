@@ -52,7 +52,6 @@ from pullback.rigid.step.touch_kernels import (
     contact_closing_time,
     find_touch,
     limit_closing_time,
-    limit_gap,
     normal_rate,
     touch_tolerance,
 )
@@ -204,7 +203,11 @@ def write_impact_rows(
         is_held = k < scene.nloop_row
         if not is_held and is_limit(rows_from(scratch, place.scalars), k, w):
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
-            is_held = takes_part(limit_gap(k, w, rows_from(scratch, place.scalars)), approach, threshold)
+            v = int(scratch[row + DOF, w])
+            gap = scratch[place.q + scene.dof_coordinate[v], w] - parameters[job.parameters.limits + 2 * v, w]
+            if scratch[row + SIGN, w] < zero:
+                gap = parameters[job.parameters.limits + 2 * v + 1, w] - scratch[place.q + scene.dof_coordinate[v], w]
+            is_held = takes_part(gap, approach, threshold)
         if is_held:
             scratch[row + SCALAR_BIAS, w] = zero
             scratch[row + SCALAR_SLOPE, w] = zero
@@ -212,7 +215,6 @@ def write_impact_rows(
         else:
             ns -= 1
             put_scalar_last(job, k, ns, w, scratch)
-    scratch[place.span, w] = zero
     return nc, ns
 
 
@@ -236,11 +238,19 @@ def arrange(
                 ns = count_scalar
                 if nc < found or ns < nscalar:
                     chosen = DRIFT
-    if chosen == IMPACT:
+    if part == IMPACT:
         count, count_scalar = write_impact_rows(job, found, nscalar, parameters, w, scratch)
         nc = count
         ns = count_scalar
     return chosen, nc, ns
+
+
+@wp.func
+def take_no_time(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let the problem be that of an impact, in which forces of actuators do nothing."""
+    scratch[job.scratch.span, w] = scratch.dtype(0.0)
+    for a in range(job.scene.nu):
+        scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
 
 
 @wp.func
@@ -253,7 +263,11 @@ def solve_part(
     Return which part it is, contacts and scalar rows that it has, those that there are, and sweeps; the contacts that
     there are may be more than there is room for.
     """
-    let_go_of_actuators(job, w, scratch)
+    asked = int(part)
+    if part == IMPACT:
+        take_no_time(job, w, scratch)
+    else:
+        let_go_of_actuators(job, w, scratch)
     chosen = int(part)
     found = int(0)
     nscalar = int(0)
@@ -267,15 +281,20 @@ def solve_part(
         nscalar = scalars
         room = wp.min(found, job.scene.max_contacts)
         kind, count, count_scalar = arrange(
-            job, part, events, touched, may_split, room, nscalar, parameters, w, scratch
+            job, asked, events, touched, may_split, room, nscalar, parameters, w, scratch
         )  # fmt: skip
         chosen = kind
         nc = count
         ns = count_scalar
-        sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
-        again = False
-        if chosen != IMPACT:
-            again = exceeds_limits(job, u, parameters, w, scratch)
+        again = chosen != asked and chosen == IMPACT
+        if again:
+            # it begins with one
+            asked = IMPACT
+            take_no_time(job, w, scratch)
+        else:
+            sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
+            if chosen != IMPACT:
+                again = exceeds_limits(job, u, parameters, w, scratch)
     return chosen, nc, ns, found, nscalar, sweeps
 
 
