@@ -101,18 +101,6 @@ def first_tangent(n: Any):
 
 
 @wp.func
-def tangents_vjp(n: Any, adj_first: Any, adj_second: Any):
-    """Return the cotangent of the normal for those of the two tangents."""
-    axis = smallest_axis(n)
-    along = wp.dot(axis, n)
-    a = axis - along * n
-    first = wp.normalize(a)
-    adj = adj_first + wp.cross(adj_second, n)
-    adj_a = (adj - wp.dot(first, adj) * first) / wp.length(a)
-    return wp.cross(first, adj_second) - wp.dot(n, adj_a) * axis - along * adj_a
-
-
-@wp.func
 def point_velocity(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, w: int):
     """Return the velocity in the world that the dof v, at rate one, gives the point."""
     i = scene.dof_body[v]
@@ -230,10 +218,8 @@ def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: 
 
 @wp.func
 def gap_bias(gap: Any, span: Any, settings: ContactSettings, speed: Any):
-    """Return the bias of a row with this gap, and its slope by the gap: none where the way out is at its speed.
-
-    A gap may close within the span; a penetration shrinks as in a whole step, however short the span is.
-    """
+    """Return the bias of a row with this gap, and its slope by the gap: none where the way out is at its speed."""
+    # a gap may close within the span; a penetration shrinks as in a whole step, however short the span is
     slope = type(gap)(1.0) / span
     if gap <= type(gap)(0.0):
         slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
@@ -338,12 +324,6 @@ def is_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, r
     """Return whether a contact's row is that of an impact: it bounces, and touches within dt at the speed it has."""
     zero = type(gap)(0.0)
     return restitution > zero and approach < -type(gap)(settings.threshold) and gap + dt * approach < zero
-
-
-@wp.func
-def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
-    """Return False: where steps are split at the touch, impacts are solved there."""
-    return False
 
 
 @wp.func

@@ -26,7 +26,7 @@ from pullback.rigid.compile.scene import (
     POSE_ROWS,
     Scene,
 )
-from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, smallest_axis
 from pullback.rigid.step.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
 from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.joint_kernels import joint_world_motion
@@ -36,6 +36,18 @@ from pullback.spatial.vectors import angular, cross_force, linear, spatial
 # rows of a body's motion
 VELOCITY = wp.constant(0)
 WRENCH = wp.constant(6)
+
+
+@wp.func
+def tangents_vjp(n: Any, adj_first: Any, adj_second: Any):
+    """Return the cotangent of the normal for those of the two tangents."""
+    axis = smallest_axis(n)
+    along = wp.dot(axis, n)
+    a = axis - along * n
+    first = wp.normalize(a)
+    adj = adj_first + wp.cross(adj_second, n)
+    adj_a = (adj - wp.dot(first, adj) * first) / wp.length(a)
+    return wp.cross(first, adj_second) - wp.dot(n, adj_a) * axis - along * adj_a
 
 
 @wp.func

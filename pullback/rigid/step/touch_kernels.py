@@ -31,6 +31,7 @@ from pullback.rigid.step.constraint_kernels import (
     SCALAR_ROWS,
     SCALAR_SLOPE,
     SIGN,
+    ContactSettings,
     is_limit,
     scalar_dot,
 )
@@ -96,6 +97,12 @@ def margin_ahead(
     va, spin_a = shape_velocity(scene, poses, shapes, dynamics, scene.pair_a[pair], w)
     vb, spin_b = shape_velocity(scene, poses, shapes, dynamics, scene.pair_b[pair], w)
     return margin + dt * (wp.length(va - vb) + spin_a + spin_b)
+
+
+@wp.func
+def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
+    """Return False: where steps are split at the touch, impacts are solved there."""
+    return False
 
 
 # -- what closes -------------------------------------------------------------------------------------------------------

@@ -116,10 +116,10 @@ def _name_of(file: str) -> str:
 def split_functions() -> dict[Any, Any]:
     """Return what takes the place of functions of the step where it is split at touches."""
     from pullback.rigid.collide.collide_kernels import pair_margin
-    from pullback.rigid.step.constraint_kernels import is_impact_row, is_no_impact_row
+    from pullback.rigid.step.constraint_kernels import is_impact_row
     from pullback.rigid.step.split_kernels import is_split_here
     from pullback.rigid.step.step_kernels import is_split
-    from pullback.rigid.step.touch_kernels import margin_ahead
+    from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead
 
     return {is_impact_row: is_no_impact_row, pair_margin: margin_ahead, is_split: is_split_here}
 
