@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers robots doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ conformance: $(VENV)/.installed-base ## compare gradients of the simulation with
 impacts: $(VENV)/.installed-base ## compare gradients through impacts with those of the physics
 	$(BIN)/python -m checks.impacts
 
-fuzz: $(VENV)/.installed-base ## a million random steps over random worlds
+fuzz: $(VENV)/.installed-dev ## a million random steps over random worlds; settings, arguments and files
 	$(BIN)/python -m checks.fuzz
 
 pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines and formulas
@@ -70,6 +70,9 @@ pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines
 
 solvers: $(VENV)/.installed-base ## show every contact solver on the same four problems
 	$(BIN)/python -m checks.solvers
+
+reliability: $(VENV)/.installed-dev ## measure default settings: robots, energy, piles, schedules, threads
+	$(BIN)/python -m checks.reliability
 
 robots: $(VENV)/.installed-dev ## load every robot of the installed packages and compare it with Pinocchio
 	$(BIN)/python -m checks.robots

@@ -1,8 +1,10 @@
 """A fuzz of the simulator: random steps over random worlds, and what must hold in each: `python -m checks.fuzz`.
 
-Options: `--steps` in all, `--seed` of the first world, `--page` where the report goes. `--only 93 332` looks at these
-seeds alone and writes no page. Ctrl-C ends the run early and shows what it has found; the page is written only at the
-end.
+Then settings and arguments (`checks/fuzz_settings.py`) and files (`checks/fuzz_files.py`), which also run alone.
+
+Options: `--steps` in all, `--settings`, `--calls`, `--files` how many, `--seed` of the first world, `--page` where the
+report goes. `--only 93 332` looks at these worlds alone and writes no page. Ctrl-C ends the run early and shows what it
+has found; the page is written only at the end.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import itertools
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +21,10 @@ import numpy as np
 import torch
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
 
 import pullback as pb
+from checks import fuzz_files, fuzz_settings
 from checks.fuzz_checks import (
     FAR,
     FAST,
@@ -62,6 +66,12 @@ class Options:
     """Seeds to look at instead, all of them differentiated."""
     plain: bool = False
     """Leave out loops, compliant contact and shapes that are not primitive."""
+    settings: int = 1500
+    """Simulations with settings of all kinds."""
+    calls: int = 1500
+    """Calls with odd arguments."""
+    files: int = 3000
+    """Damaged files."""
 
 
 def examine(
@@ -79,6 +89,7 @@ def examine(
     findings.count(f"worlds, {drawn.kind}", drawn.worlds)
     for feature in drawn.extras:
         findings.count(f"worlds with {EXTRAS[feature]}", drawn.worlds)
+    findings.count(f"worlds with {type(drawn.world.contact).__name__}", drawn.worlds)
     findings.count(f"worlds in {str(drawn.sim.dtype).removeprefix('torch.')}", drawn.worlds)
     check_flags(drawn, states, findings)
     check_again(drawn, states, findings)
@@ -187,8 +198,33 @@ NOTES = """\
 """
 
 
-def page(findings: Findings, steps: int, options: Options) -> str:
-    """Write what was found as a page of the docs."""
+SETTINGS = """\
+`python -m checks.fuzz_settings`: scenes of the kinds that tasks use, a few bodies, arms, a pendulum, a dog, an ant, a
+door, under settings drawn from all there are: `PGS`, `Exact` and `Compliant`, cone and pyramid, implicit and unrolled
+gradients, warm starts, float32 and float64, dt from 0.5 to 10 ms, substeps, damping, integrators, room for contacts and
+batches. Energy is relative to what is in play; schedules are `Every(1)`, `Every(10)` and `Binomial(4)`. Calls with odd
+arguments (`checks/fuzz_arguments.py`: NaN, negative and huge numbers, wrong shapes and types, missing devices) must do
+what is asked or raise a `PullbackError`, each in a process of its own.
+"""
+
+FILES = """\
+`python -m checks.fuzz_files`: robots of the installed packages, meshes, G-code, toolpaths, hexahedra and checkpoints,
+damaged one to three times: bytes changed, cut off, taken out or repeated, odd numbers and counts, deep nesting, words
+swapped, packed; some are pipes, folders, devices or bombs. Each is read in a process of its own.
+"""
+
+TABLE = ["| what | checked | worst | bound | |", "|---|---|---|---|---|"]
+
+
+def section(title: str, text: str, findings: Findings) -> list[str]:
+    """Return a section of the page: what there was, what was checked, and what broke a bound."""
+    counts = [f"| {name} | {number:,} |" for name, number in sorted(findings.counts.items())]
+    lines = [f"## {title}", "", text, "| what there was | |", "|---|---|", *counts, "", *TABLE, *findings.rows()]
+    return ["", *lines, "", "What broke a bound:", "", *findings.told()]
+
+
+def page(findings: Findings, steps: int, options: Options, others: Mapping[str, Findings] | None = None) -> str:
+    """Write what was found as a page of the docs; `others` are the findings over settings and files."""
     worlds = steps // STEPS
     command = f"python -m checks.fuzz --steps {options.steps} --seed {options.seed}{' --plain' * options.plain}"
     lines = [
@@ -204,16 +240,13 @@ def page(findings: Findings, steps: int, options: Options) -> str:
         "## What was checked",
         "",
         CHECKS.format(fast=FAST),
-        "| what | checked | worst | bound | |",
-        "|---|---|---|---|---|",
+        *TABLE,
+        *findings.rows(),
     ]
-    for name in sorted(findings.checks):
-        bound, worst = findings.bounds[name], findings.worst[name][0]
-        verdict = "" if np.isinf(bound) else "**broken**" if name in findings.broken else "ok"
-        limit = "none" if np.isinf(bound) else f"{bound:.0e}" if 0 < bound < 1 else f"{bound:g}"
-        lines.append(f"| {name} | {findings.checks[name]:,} | {max(worst, 0.0):.1g} | {limit} | {verdict} |")
-    lines += ["", "## What to know", "", NOTES, "## What broke a bound", ""]
-    lines += [f"- {name}: in {len(seen)} worlds; {seen[0]}" for name, seen in findings.broken.items()] or ["Nothing."]
+    lines += ["", "## What to know", "", NOTES, "## What broke a bound", "", *findings.told()]
+    for title, text in (("Settings", SETTINGS), ("Files", FILES)):
+        if others and title in others:
+            lines += section(title, text, others[title])
     return "\n".join(lines) + "\n"
 
 
@@ -226,10 +259,20 @@ def main(options: Options) -> int:
     for name, seen in findings.broken.items():
         console.print(f"[red]{name}[/red]: {len(seen)} worlds", *seen[:5], sep="\n  ", highlight=False)
     console.print(f"{steps:,} steps in {time.perf_counter() - start:.0f} s, {len(findings.broken)} laws broken")
-    if complete and options.page is not None and not options.only:
-        options.page.write_text(page(findings, steps, options), encoding="utf-8")
+    if not complete or options.only:
+        return int(bool(findings.broken))
+    others = {"Settings": Findings(), "Files": Findings()}
+    first, counts = options.seed, {"settings": options.settings, "calls": options.calls, "files": options.files}
+    seeds = {name: range(first, first + count) for name, count in counts.items()}
+    fuzz_settings.fuzz(track(seeds["settings"], "settings", console=console), others["Settings"])
+    fuzz_settings.fuzz_calls(track(seeds["calls"], "calls", console=console), others["Settings"])
+    fuzz_files.fuzz(track(seeds["files"], "files", console=console), others["Files"])
+    for other in others.values():
+        other.show(console)
+    if options.page is not None:
+        options.page.write_text(page(findings, steps, options, others), encoding="utf-8")
         console.print(f"written: {options.page}")
-    return int(bool(findings.broken))
+    return int(any(x.broken for x in (findings, *others.values())))
 
 
 if __name__ == "__main__":

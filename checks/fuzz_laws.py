@@ -158,8 +158,8 @@ def actuator_forces(item: Placed, robot: pb.RobotModel, q: Tensor, v: Tensor, u:
     tau = torch.zeros_like(v)
     efforts = {body.joint.name: body.joint.limits.effort for body in robot.model.bodies}
     for k, (joint, actuator) in enumerate(item.actuators.items()):
-        gain, kp, kd, limit = actuator.numbers(joint)
-        limit = float(efforts[joint] if limit is None else limit)
+        gain, kp, kd, *_ = numbers = actuator.numbers(joint)
+        limit = float(efforts[joint] if numbers.upper is None else numbers.upper)
         at = robot.model.v_start[joint]
         force = float(gain) * u[:, k] - float(kp) * q[:, robot.model.q_start[joint]] - float(kd) * v[:, at]
         tau[:, at] = force.clamp(-limit, limit)

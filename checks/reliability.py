@@ -1,9 +1,9 @@
 """Measure whether default settings hold, against the bars of docs/reliability.md: `python -m checks.reliability`.
 
-`--only robots piles` runs these parts alone and leaves the others' figures as they were; `--small` runs a little of
-each and writes nothing. Figures are kept in checks/reliability_after.json, with the commit that they were measured at.
-Those of the tree before defaults were changed are in checks/reliability_before.json: `--record before`, run there,
-wrote them.
+`--only robots piles` runs these parts alone and leaves the others' figures as they were; `--every 10` takes a tenth of
+the cases, `--every 50` tries everything and writes nothing. Figures are kept in checks/reliability_after.json, with the
+commit that they were measured at. Those of the tree before defaults were changed are in checks/reliability_before.json:
+`--record before`, run there, wrote them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 import pullback as pb
-from checks.reliability_figures import Figure, Part
+from checks.reliability_figures import SMALL, Figure, Part
 from checks.reliability_robots import measure_robots
 from checks.reliability_threads import measure_threads
 from checks.reliability_worlds import measure_passive, measure_piles, measure_schedules, measure_tumbling
@@ -50,8 +50,8 @@ class Options:
 
     only: tuple[Name, ...] = ()
     """Parts to run; all by default."""
-    small: bool = False
-    """Run a little of each part, and write nothing."""
+    every: int = 1
+    """Take one robot, one seed of so many; from 50 on everything is short, and nothing is written."""
     record: Literal["before", "after"] = "after"
     """Which column the figures are for."""
     commit: str = ""
@@ -72,9 +72,9 @@ def run(options: Options, console: Console) -> dict[str, Part]:
     with np.errstate(all="ignore"):
         for name in options.only or PARTS:
             start = time.perf_counter()
-            found[name] = PARTS[name][1](small=options.small, progress=progress)
+            found[name] = PARTS[name][1](every=options.every, progress=progress)
             found[name].notes.append(f"took {time.perf_counter() - start:.0f} s")
-            if not options.small:
+            if options.every < SMALL:
                 # a long run that is ended early keeps what it has
                 record(options, {name: found[name]})
     return found
@@ -99,7 +99,7 @@ def read(column: str) -> dict[str, Part]:
 
 def record(options: Options, found: dict[str, Part]) -> None:
     """Write the figures of the parts that were run beside those of the others."""
-    commit = options.commit or head()
+    commit = (options.commit or head()) + (f" (one case of {options.every})" if options.every > 1 else "")
     parts = read(options.record)
     for name, part in found.items():
         for figure in part.figures:
@@ -181,7 +181,7 @@ def main(options: Options) -> int:
     found = run(options, console)
     missed = show(found, console)
     console.print(f"{missed} bars missed")
-    if not options.small:
+    if options.every < SMALL:
         options.page.write_text(page(read("before"), read("after")), encoding="utf-8")
         console.print(f"written: {options.page}")
     return int(missed > 0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+SMALL = 50
+"""Taking one case of so many, or of more, is a try: other things are made short as well."""
+
 
 @dataclass
 class Figure:

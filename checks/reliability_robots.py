@@ -19,6 +19,8 @@ from checks.children import in_a_child
 from checks.random_worlds import matrix
 from checks.reliability_figures import Part
 from checks.robots import installed_files
+from pullback.description.load import read
+from pullback.description.tree import Tree
 from pullback.rigid.compile.geometry import hull_of_shape
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
 from pullback.rigid.world.shapes import SHAPE_KINDS
@@ -36,10 +38,9 @@ PATIENCE = 150
 Tensor = torch.Tensor
 
 
-def build(file: Path, run: str, contact: Any = None) -> tuple[pb.Sim, Tensor]:
+def build(tree: Tree, run: str, contact: Any = None) -> tuple[pb.Sim, Tensor]:
     """Return the simulation of a robot on a ground, and the controls (1, nu) that leave it alone or hold it."""
-    base = "floating" if file.suffix == ".urdf" and has_heavy_root(file) else None
-    robot = pb.load(file, base, dtype=torch.float64, repair=True)
+    robot = pb.load(tree, "floating" if has_heavy_root(tree) else None, dtype=torch.float64, repair=True)
     world = pb.World() if contact is None else pb.World(contact=contact)
     world.add(robot, name="robot", actuators=SERVO if run == "servos" else None, missing_meshes="ignore")
     world.add_ground(height=lowest_point(world))
@@ -52,11 +53,10 @@ def build(file: Path, run: str, contact: Any = None) -> tuple[pb.Sim, Tensor]:
     return sim, u
 
 
-def has_heavy_root(file: Path) -> bool:
-    """Return whether the root link of a description has mass."""
-    model = pb.load(file, dtype=torch.float64, repair=True).model
-    children = {joint.child for joint in model.tree.joints}
-    return next(link for link in model.tree.links if link.name not in children).mass > 0.0
+def has_heavy_root(tree: Tree) -> bool:
+    """Return whether the root link of a URDF file has mass; MJCF says itself what floats."""
+    children = {joint.child for joint in tree.joints}
+    return tree.base is None and next(link for link in tree.links if link.name not in children).mass > 0.0
 
 
 def lowest_point(world: pb.World) -> float:
@@ -101,9 +101,9 @@ def gradient(sim: pb.Sim, u: Tensor, steps: int) -> tuple[Tensor, dict[str, Any]
     return torch.cat([x.flatten() for x in found]), said
 
 
-def examine(file: Path, run: str) -> dict[str, Any]:
+def examine(tree: Tree, run: str) -> dict[str, Any]:
     """Return what a robot did: finite, gradient finite, error against `pb.Exact`."""
-    sim, u = build(file, run)
+    sim, u = build(tree, run)
     if not sim.nv:
         return {"still": True}
     row: dict[str, Any] = {"still": False}
@@ -118,7 +118,7 @@ def examine(file: Path, run: str) -> dict[str, Any]:
     try:
         ours, said = gradient(sim, u, COMPARED)
         row["unconverged"] = said["unconverged"]
-        exact, said = gradient(build(file, run, pb.Exact())[0], u, COMPARED)
+        exact, said = gradient(build(tree, run, pb.Exact())[0], u, COMPARED)
         row["exact unconverged"] = said["unconverged"]
         row["error"] = float((ours - exact).abs().max() / exact.abs().max().clamp(min=1e-300))
     except pb.PullbackError as error:
@@ -139,26 +139,30 @@ def load_kernels() -> None:
             gradient(sim, torch.zeros(1, sim.nu, dtype=torch.float64), 2)
 
 
-def measure_robots(*, small: bool, progress: Any) -> Part:
-    """Run all robots, or a dozen, and return the figures."""
-    files = installed_files()
-    files = files[:: max(1, len(files) // 8)] if small else files
-    part = Part()
+def examine_all(file: Path) -> dict[str, Any]:
+    """Return what a robot did in each run."""
+    tree = read(file, repair=True)
+    return {run: examine(tree, run) for run in RUNS}
+
+
+def measure_robots(*, every: int, progress: Any) -> Part:
+    """Run one robot of so many, and return the figures."""
+    files = installed_files()[::every]
+    part, found = Part(), {}
     load_kernels()
+    for name, file in progress(files, "robots"):
+        found[name] = in_a_child(lambda file=file: examine_all(file), PATIENCE)
+    part.notes += [
+        f"left out: {name}: {row['text'][:160]}" for name, row in found.items() if row["outcome"] == "refused"
+    ]
     for run, (dt, steps) in RUNS.items():
         rows: dict[str, dict[str, Any]] = {}
-        left_out: list[str] = []
-        for name, file in progress(files, f"robots, {run}"):
-            found = in_a_child(lambda file=file, run=run: examine(file, run), PATIENCE)
-            if found["outcome"] == "refused" or (found["value"] or {}).get("still"):
-                left_out.append(f"{name}: {found['text'].splitlines()[0][:160] if found['text'] else 'does not move'}")
-            elif found["outcome"] != "read":
-                rows[name] = {"finite": False, "gradient": False, "error": None, "said": found["outcome"]}
-            else:
-                rows[name] = found["value"]
+        for name, child in found.items():
+            if child["outcome"] == "read" and not child["value"][run]["still"]:
+                rows[name] = child["value"][run]
+            elif child["outcome"] not in ("read", "refused"):
+                rows[name] = {"finite": False, "gradient": False, "error": None, "said": child["outcome"]}
         describe_run(part, f"{run} at {1e3 * dt:g} ms, {steps} steps", rows)
-        if run == "limp":
-            part.notes += [f"left out: {text}" for text in left_out]
     return part
 
 

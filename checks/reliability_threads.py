@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import pullback as pb
-from checks.reliability_figures import Part
+from checks.reliability_figures import SMALL, Part
 
 ROOT = Path(__file__).parent.parent
 WORK = {
@@ -93,9 +93,9 @@ def speed(name: str, threads: int, seconds: float) -> float:
     return float(ran.stdout.split()[-1])
 
 
-def measure_threads(*, small: bool, progress: Any) -> Part:
+def measure_threads(*, every: int, progress: Any) -> Part:
     """Compare two threads with one, in turns; the machine's load is given with the figures."""
-    part, rounds, seconds = Part(), 1 if small else 3, 0.5 if small else 4.0
+    part, (rounds, seconds) = Part(), (3, 4.0) if every < SMALL else (1, 0.5)
     part.notes.append(f"threads: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the measurement")
     for busy in (False, True):
         neighbour = subprocess.Popen([sys.executable, "-c", SPIN]) if busy else None

@@ -209,8 +209,8 @@ hundred, and there the gradient is as large as {largest:.0f}. With `compile(impa
 CHOOSING = """## Which to choose
 
 - **Start with `pb.PGS()`.** It has the cone of Coulomb's friction, sticks without creeping, is quickest where contacts
-  are few, and solves to the end where sweeps are used up. `finish=False` leaves it at the sweeps: quicker in stacks, where
-  forces are then approximate, and its gradient is still that of the motion computed.
+  are few, and solves to the end where sweeps are used up. `finish=False` leaves it at the sweeps: quicker in stacks,
+  where forces are then approximate, and its gradient is still that of the motion computed.
 - **`gradient="unrolled"`** asks nothing of convergence. Where the others converge it costs more on the way back (slide,
   push); where sweeps stop short it saves vain attempts (stack). It is of use as a check, and where sweeps are few on
   purpose.

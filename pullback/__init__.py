@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.core.host import collection_paused
 
 if TYPE_CHECKING:
-    from pullback import control, soft, thermal, viewer
+    from pullback import control, learn, soft, thermal, viewer
 
 with collection_paused:
     from pullback import sdf
@@ -28,7 +28,7 @@ with collection_paused:
     from pullback.rigid.solvers.exact import Exact
     from pullback.rigid.solvers.pgs import PGS
     from pullback.rigid.state import Contact, State, Trajectory
-    from pullback.rigid.world.actuators import PositionServo, Torque, VelocityServo
+    from pullback.rigid.world.actuators import AffineActuator, PositionServo, Torque, VelocityServo
     from pullback.rigid.world.dc_motor import DCMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
@@ -49,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PGS",
+    "AffineActuator",
     "Binomial",
     "Compliant",
     "Contact",
@@ -84,6 +85,7 @@ __all__ = [
     "file_limits",
     "get_num_threads",
     "inverse_kinematics",
+    "learn",
     "load",
     "pseudo_inertia",
     "random_torque_motion",
@@ -98,6 +100,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Read the parts that robots do without when they are first used."""
-    if name in ("control", "soft", "thermal", "viewer"):
+    if name in ("control", "learn", "soft", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """Check that imports inside `pullback` point one way, and that files stay small enough to hold in the head.
 
-    cli -> tasks -> control, viewer -> soft -> rigid | thermal -> robot, rollout -> description, spatial, sdf -> core
+    cli -> tasks -> learn -> control, viewer -> soft -> rigid | thermal -> robot, rollout
+        -> description, spatial, sdf -> core
 
 Packages of one layer may lean on each other in one direction only; `rigid` and `thermal` not at all, and of the two
 `soft` knows `rigid` only. Kernel files (`*_kernels.py`, and everything in `spatial/` but `*_torch.py`) never import
@@ -29,6 +30,7 @@ LAYERS = (
     ("rigid", "thermal"),
     ("soft",),
     ("control", "viewer"),
+    ("learn",),
     ("tasks",),
     ("cli", "__main__", "__init__"),
 )
@@ -41,6 +43,8 @@ OPTIONAL = {
     "mujoco": "pullback/description/mjcf.py",
     "viser": "pullback/viewer/",
     "cma": "pullback/control/search/gradient_free.py",
+    "gymnasium": "pullback/learn/gym_env.py",
+    "onnxruntime": "pullback/learn/export.py",
 }
 
 CHECKED_FOLDERS = ("pullback", "bench", "checks", "examples", "tests", "tools")

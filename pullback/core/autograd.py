@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pullback.core.errors import PullbackError, SecondDerivativeError
 from pullback.core.finite import in_transform
+from pullback.core.mapped_cotangents import are_mapped, map_vjp
 
 if TYPE_CHECKING:
     from pullback.core.program import Program
@@ -64,7 +66,15 @@ def _cotangents(
     """Return the cotangents of all inputs, None where they are not wanted or zero."""
     if all(x is None for x in adj_outputs):
         return (None,) * len(wanted)
-    if torch.is_grad_enabled() or in_transform():
+    found: Sequence[Any]
+    if are_mapped(adj_outputs):
+
+        def vjp(size: int, dims: Sequence[int | None], adj: Sequence[Tensor | None]) -> Sequence[Tensor]:
+            in_dims = (None, None, *dims, *[None] * len(saved))
+            return _Vjp.vmap(SimpleNamespace(batch_size=size), in_dims, program, wanted, *adj, *saved)[0]
+
+        found = map_vjp(vjp, adj_outputs)
+    elif torch.is_grad_enabled() or in_transform():
         found = _Vjp.apply(program, wanted, *adj_outputs, *saved)
     else:
         count = program.read_outputs

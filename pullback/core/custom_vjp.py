@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from pullback.core.errors import PullbackError, SecondDerivativeError
+from pullback.core.mapped_cotangents import are_mapped, map_vjp
 
 Tensor = torch.Tensor
 
@@ -47,6 +48,8 @@ class _Call(torch.autograd.Function):
         wanted = ctx.needs_input_grad[1:]
         if all(x is None for x in adj_outputs):
             return (None,) * (1 + len(wanted))
+        if are_mapped(adj_outputs):
+            return None, *map_vjp(lambda *mapped: _one_by_one(ctx, *mapped), adj_outputs)
         if torch.is_grad_enabled():
             return None, *_Vjp.apply(ctx, wanted, *adj_outputs, *ctx.saved_tensors)
         return None, *ctx.function.backward(ctx.kept, wanted, adj_outputs, [x.detach() for x in ctx.saved_tensors])
@@ -54,6 +57,18 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
         raise PullbackError(f"{ctx.function.name} has no forward mode; use backward or grad")
+
+
+def _one_by_one(
+    call: Any, size: int, dims: Sequence[int | None], adj_outputs: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return the cotangents of the inputs for each of `size` sets of cotangents of the outputs."""
+    found = []
+    for k in range(size):
+        adj = [x if x is None or d is None else x[k] for x, d in zip(adj_outputs, dims)]
+        inputs = [x.detach() for x in call.saved_tensors]
+        found.append(call.function.backward(call.kept, call.needs_input_grad[1:], adj, inputs))
+    return [None if x[0] is None else torch.stack(x) for x in zip(*found)]
 
 
 class _Vjp(torch.autograd.Function):

@@ -49,8 +49,10 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[: length // 2]} … {text[-length // 4 :]}"
 
 
-def unknown_name(kind: str, name: str, choices: Iterable[str], where: str = "") -> PullbackError:
+def unknown_name(kind: str, name: object, choices: Iterable[str], where: str = "") -> PullbackError:
     """Return the error for a name that does not exist, listing the close ones."""
+    if not isinstance(name, str):
+        return PullbackError(f"{shortened(repr(name))} is no name of a {kind}; {hint('', choices)}")
     return PullbackError(f"no {kind} named {shortened(name)!r}{' in ' + where if where else ''}; {hint(name, choices)}")
 
 

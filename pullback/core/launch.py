@@ -160,7 +160,7 @@ class _ArgumentBlock:
         if stop is not self.stop:
             self.stop = stop
             array = self.packet.argument0.stop
-            array.data = None if stop is None else addressof(stop)
+            array.data = 0 if stop is None else addressof(stop)
             array.shape[0], array.strides[0], array.ndim = 1, sizeof(c_int32), 1
 
     def copy(self) -> FixedLaunch:

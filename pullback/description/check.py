@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from pullback.core.errors import DescriptionError, DescriptionWarning, shortened
 from pullback.core.files import check_limit
 from pullback.description.inertia import free_points, inertia_fault, repaired_inertia, zero_moment
 from pullback.description.joints import JOINT_KINDS, KIND_OF_TYPE, KINDS
-from pullback.description.tree import Joint, Link, Loop, Mimic, Tree
+from pullback.description.tree import Drive, Joint, Link, Loop, Mimic, Tree
 
 MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
 AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
@@ -38,6 +38,10 @@ def check_tree(tree: Tree, *, strict: bool = False, repair: bool = False) -> Non
         _check_joint(joint, names, tree.source)
     _check_topology(tree)
     resolve_mimics(tree.joints, tree.source)
+    _check_unique("actuator", (drive.name for drive in tree.drives), tree.source)
+    joints = {joint.name: joint for joint in tree.joints}
+    for drive in (*tree.drives, *tree.springs):
+        _check_drive(drive, joints, tree.source)
     _check_unique("loop", (loop.name for loop in tree.loops), tree.source)
     for loop in tree.loops:
         _check_loop(loop, names, tree.source)
@@ -129,10 +133,15 @@ def _check_joint(joint: Joint, links: Collection[str], source: str) -> None:
         raise DescriptionError(
             f"{where}: lower limit {joint.limits.lower:g} is not below upper limit {joint.limits.upper:g}; swap them"
         )
-    for quantity in ("damping", "friction", "armature"):
+    for quantity in ("damping", "friction", "armature", "stiffness"):
         value = getattr(joint, quantity)
         if not (np.isfinite(value) and value >= 0.0):
             raise DescriptionError(f"{where}: {quantity} is {value:g}; give a finite number, zero or more")
+    if joint.stiffness and (joint.type not in MIMIC_JOINTS or not np.isfinite(joint.rest)):
+        raise DescriptionError(
+            f"{where}: a spring needs a joint with one degree of freedom and a finite rest, this is a {joint.type} "
+            f"joint with rest {joint.rest:g}; leave the spring out"
+        )
     constant = KINDS[KIND_OF_TYPE[joint.type]].constant if joint.type in KIND_OF_TYPE else ""
     if constant and not np.isfinite(getattr(joint, constant)):
         raise DescriptionError(f"{where}: {constant} is {getattr(joint, constant):g}; give a finite number")
@@ -140,6 +149,21 @@ def _check_joint(joint: Joint, links: Collection[str], source: str) -> None:
         raise DescriptionError(
             f"{where}: a {joint.type} joint cannot mimic another; only {', '.join(MIMIC_JOINTS)} joints can"
         )
+
+
+def _check_drive(drive: Drive, joints: Mapping[str, Joint], source: str) -> None:
+    """Refuse what acts on no joint, or on one with several degrees of freedom."""
+    where = f"{drive.name!r} in {source}"
+    for name in drive.joints:
+        if name not in joints:
+            raise DescriptionError(f"{where} acts on an unknown joint: {unknown_name('joint', name, joints)}")
+        if joints[name].type not in MIMIC_JOINTS:
+            raise DescriptionError(
+                f"{where} acts on {name!r}, which is {joints[name].type}; expected joints with one degree of freedom"
+            )
+    numbers = (drive.gain, drive.kp, drive.kd, drive.bias, drive.position_gain, drive.velocity_gain)
+    if not drive.joints or not np.isfinite([*numbers, *drive.joints.values()]).all():
+        raise DescriptionError(f"{where}: give it a joint at least, and finite numbers")
 
 
 def _check_loop(loop: Loop, links: Collection[str], source: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pullback.core.errors import DescriptionError
+from pullback.core.errors import DescriptionError, shortened
 from pullback.description.check import resolve_mimics
 from pullback.description.joints import COORDINATES, KIND_OF_TYPE, KINDS
 from pullback.description.tree import Joint, Limits, Link, Pose, Tree
@@ -83,12 +83,16 @@ class Model:
         """Return the bodies whose coordinates the user gives."""
         return [b for b in self.bodies if b.joint.mimic is None]
 
+    def independent_coordinates(self) -> list[int]:
+        """Return which of the coordinates of all bodies the user gives."""
+        return [b.q_start + k for b in self.independent_bodies() for k in range(COORDINATES[b.kind][0])]
+
 
 def compile_tree(tree: Tree, base: str | None = None) -> Model:
     """Compile a checked tree; `base` is "fixed" or "floating", by default what the description says."""
-    base = base or getattr(tree, "base", None) or "fixed"
-    if base not in ("fixed", "floating"):
-        raise DescriptionError(f"base is {base!r}; choose 'fixed' or 'floating'")
+    base = base if base is not None else getattr(tree, "base", None) or "fixed"
+    if not isinstance(base, str) or base not in ("fixed", "floating"):
+        raise DescriptionError(f"base is {shortened(repr(base))}; choose 'fixed' or 'floating'")
     tree = replace(tree, joints=resolve_mimics(tree.joints, tree.source), problems=list(tree.problems))
     tree = split_planar_joints(tree)
     if base == "floating":

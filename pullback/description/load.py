@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 
-from pullback.core.errors import DescriptionError, unknown_name
+from pullback.core.errors import DescriptionError, shortened, unknown_name
 from pullback.description.check import check_tree
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
 from pullback.description.xml_file import parse_xml
 
-ROBOTS = ("allegro", "ant", "fetch_arm", "iiwa7", "laikago", "panda", "panda_gripper", "racecar", "ur5")
-PENDULUM = re.compile(r"pendulum(\d+)")
+ROBOTS = (
+    "allegro", "ant", "cart_pole", "fetch_arm", "hopper", "iiwa7", "laikago", "panda", "panda_gripper",
+    "racecar", "ur5",
+)  # fmt: skip
+PENDULUM = re.compile(r"pendulum(\d{1,9})")
 SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")
 
 
@@ -37,6 +41,8 @@ def read(path_or_name: str | Path, *, strict: bool = False, repair: bool = False
         if not _looks_like_path(path_or_name):
             missing = unknown_name("robot", path_or_name, shipped_robots())
             raise DescriptionError(f"{missing} Or give the path of a .urdf or .xml file.")
+    if not isinstance(path_or_name, str | PathLike):
+        raise DescriptionError(f"{shortened(repr(path_or_name))} is no robot; give its name or the path of a file")
     return _read_file(Path(path_or_name).expanduser(), strict=strict, repair=repair)
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from math import inf
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pullback.core.errors import DescriptionError, shortened
+from pullback.core.errors import DescriptionError, DescriptionWarning, shortened
 from pullback.description.check import check_tree
+from pullback.description.mjcf_drives import add_drives, add_mimics
+from pullback.description.mjcf_left_out import note_what_is_left_out
 from pullback.description.mjcf_limits import check_asset_files, check_mjcf
+from pullback.description.mjcf_states import add_options, add_states
 from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, ShapeType, Tree
 from pullback.description.xml_file import parse_xml
 
 WORLD = 0
-# quantities of newer MuJoCo versions that have no counterpart here
-UNREAD = {
-    "dof_dampingpoly": "damping that is not linear in the velocity",
-    "jnt_stiffnesspoly": "stiffness that is not linear",
-    "actuator_damping": "damping of actuators",
-    "actuator_armature": "armature of actuators",
-    "body_gravcomp": "gravity compensation of bodies",
-}
 # shapes, and what the numbers of a geom's size are multiplied by: most are half lengths
 SIZES: dict[str, tuple[ShapeType, tuple[float, ...]]] = {
     "SPHERE": ("sphere", (1.0,)),
@@ -38,10 +33,11 @@ JOINT_TYPES: dict[str, JointType] = {"FREE": "floating", "BALL": "ball", "SLIDE"
 def read_mjcf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree:
     """Read a robot from an MJCF file.
 
-    One top body without joints, or with a free joint, becomes the root link, and `base` of the tree says which.
-    Otherwise the root is a massless link `world` that carries every top body. Several joints on a body become a chain
-    of massless links, so that the link named like the body always has the body's frame. What belongs to the scene
-    (the geoms of the world body) and what has no counterpart here is left out and listed in the tree's `problems`.
+    One top body without joints that stands at the origin, or one with a free joint, becomes the root link, and `base`
+    of the tree says which. Otherwise the root is a massless link `world` that carries every top body. Several joints on
+    a body become a chain of massless links, so that the link named like the body always has the body's frame. Sites
+    with a name are links without mass. What belongs to the scene (the geoms of the world body) is left out and listed
+    in the tree's `problems`; what has no counterpart here as well, and in one warning.
     """
     path = Path(path)
     root = parse_xml(path)
@@ -50,7 +46,7 @@ def read_mjcf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree
         raise DescriptionError(f"{path.name} is not MJCF: its root element is <{root.tag}>, expected <mujoco>; {hint}")
     mujoco = _import_mujoco(path)
     check_mjcf(path, root)
-    tree = _Reader(mujoco, path).read()
+    tree = Reader(mujoco, path).read()
     check_tree(tree, strict=strict, repair=repair)
     return tree
 
@@ -83,7 +79,7 @@ def _drop_textures(spec: Any) -> None:
     spec.memory = -1
 
 
-class _Reader:
+class Reader:
     """A compiled MuJoCo model on its way to a Tree."""
 
     def __init__(self, mujoco: Any, path: Path) -> None:
@@ -100,6 +96,9 @@ class _Reader:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DescriptionError(f"{path.name}: MuJoCo cannot compile it: {shortened(reason, 400)}") from error
         self.tree = Tree(name=self.spec.modelname or path.stem, links=[], joints=[], source=path.name)
+        self.left_out: list[str] = []
+        self.root: int | None = None
+        self.actuator_names: set[str] = set()
         self.taken: set[str] = set()
         self.link_names = [self._body_name(body) for body in range(model.nbody)]
         self.joint_names = [self._joint_name(joint) for joint in range(model.njnt)]
@@ -110,7 +109,7 @@ class _Reader:
         top = [body for body in range(1, model.nbody) if model.body_parentid[body] == WORLD]
         if not top:
             raise DescriptionError(f"{tree.source}: the world holds no body; expected a robot under <worldbody>")
-        root = self._single_root(top)
+        self.root = root = self._single_root(top)
         tree.base = "floating" if root is not None and model.body_jntnum[root] else "fixed"
         if root is None:
             tree.links.append(Link(self.link_names[WORLD]))
@@ -118,9 +117,16 @@ class _Reader:
             if body != root:
                 self._add_joints(body)
             tree.links.append(self._link(body))
-        self._add_actuators()
+        self._add_sites()
+        add_drives(self)
+        add_mimics(self)
         self._add_loops(root)
-        self._note_what_is_left_out(root)
+        add_states(self)
+        add_options(self)
+        self._add_exclusions()
+        note_what_is_left_out(self)
+        self._note_scene()
+        self._warn()
         return tree
 
     def _single_root(self, top: list[int]) -> int | None:
@@ -128,32 +134,47 @@ class _Reader:
         if len(top) > 1:
             return None
         first, count = self.model.body_jntadr[top[0]], self.model.body_jntnum[top[0]]
-        if count == 0 or self._type(first) == "floating":
-            return top[0]
-        return None
+        if count:
+            return top[0] if self.type_of(first) == "floating" else None
+        moved = self.model.body_pos[top[0]].any() or np.any(self.model.body_quat[top[0]] != (1.0, 0.0, 0.0, 0.0))
+        return None if moved else top[0]
 
     def _link(self, body: int) -> Link:
         model = self.model
-        axes = _rotation(model.body_iquat[body])
+        axes = rotation(model.body_iquat[body])
         link = Link(self.link_names[body], float(model.body_mass[body]), model.body_ipos[body].copy())
         link.inertia = axes @ np.diag(model.body_inertia[body]) @ axes.T
         first = model.body_geomadr[body]
         for geom in range(first, first + model.body_geomnum[body]):
-            if model.geom_contype[geom] or model.geom_conaffinity[geom]:
+            if any(self._masks(geom)):
                 shape = self._shape(geom, link.name)
                 if shape is not None:
                     link.shapes.append(shape)
         return link
 
+    def _masks(self, geom: int) -> tuple[int, int]:
+        """Return contype and conaffinity; the two geoms of an explicit pair have a bit of their own."""
+        model = self.model
+        pairs = [k for k in range(model.npair) if geom in (model.pair_geom1[k], model.pair_geom2[k])]
+        own = sum(1 << (32 + pair) for pair in pairs)
+        return int(model.geom_contype[geom]) | own, int(model.geom_conaffinity[geom]) | own
+
     def _shape(self, geom: int, link: str) -> Shape | None:
+        shape = self._bare_shape(geom, link)
+        if shape is not None:
+            shape.contype, shape.conaffinity = self._masks(geom)
+            shape.frictionless = int(self.model.geom_condim[geom]) == 1
+        return shape
+
+    def _bare_shape(self, geom: int, link: str) -> Shape | None:
         model = self.model
         kind = self.mujoco.mjtGeom(model.geom_type[geom]).name.removeprefix("mjGEOM_")
-        origin = Pose(model.geom_pos[geom].copy(), _rotation(model.geom_quat[geom]))
+        origin = Pose(model.geom_pos[geom].copy(), rotation(model.geom_quat[geom]))
         friction = float(model.geom_friction[geom, 0])
         if kind == "MESH":
             return self._mesh(model.geom_dataid[geom], origin, friction)
         if kind not in SIZES:
-            self._note(f"link {link!r}: a geom of type {kind.lower()} is left out; no such shape here")
+            self.leave_out(f"a geom of type {kind.lower()} of link {link!r}")
             return None
         shape, factors = SIZES[kind]
         size = tuple(factor * float(length) for factor, length in zip(factors, model.geom_size[geom]))
@@ -162,12 +183,12 @@ class _Reader:
     def _mesh(self, mesh: int, origin: Pose, friction: float) -> Shape:
         """Return the shape of a mesh file; the compiler has moved the vertices to the mesh's inertial frame."""
         model = self.model
-        rotation = _rotation(model.mesh_quat[mesh])
-        moved_back = Pose(-rotation.T @ model.mesh_pos[mesh], rotation.T)
+        R = rotation(model.mesh_quat[mesh])
+        moved_back = Pose(-R.T @ model.mesh_pos[mesh], R.T)
         asset = self.spec.meshes[mesh]
         file = self.path.resolve().parent / (self.spec.meshdir or "") / asset.file if asset.file else None
         if file is None:
-            self._note(f"mesh {asset.name!r} is written in the model itself and has no file; its shape has none either")
+            self.note(f"mesh {asset.name!r} is written in the model itself and has no file; its shape has none either")
         scale = tuple(float(factor) for factor in asset.scale)
         return Shape("mesh", scale, origin @ moved_back, mesh=file, friction=friction)
 
@@ -179,9 +200,12 @@ class _Reader:
         model, tree = self.model, self.tree
         link = self.link_names[body]
         parent = self.link_names[model.body_parentid[body]]
-        frame = Pose(model.body_pos[body].copy(), _rotation(model.body_quat[body]))
+        frame = Pose(model.body_pos[body].copy(), rotation(model.body_quat[body]))
         joints = range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body])
         for joint in joints:
+            if self.type_of(joint) == "floating":
+                # its coordinates are those in the world, wherever the body is drawn
+                frame = Pose()
             anchor = self._anchor(joint)
             is_last = joint == joints[-1] and not anchor.any()
             child = link if is_last else self._fresh(f"{link}/{self.joint_names[joint]}")
@@ -195,7 +219,7 @@ class _Reader:
 
     def _joint(self, joint: int, parent: str, child: str, frame: Pose) -> Joint:
         model = self.model
-        kind = self._type(joint)
+        kind = self.type_of(joint)
         name = self.joint_names[joint]
         dof = model.jnt_dofadr[joint]
         result = Joint(name, kind, parent, child, frame)
@@ -208,12 +232,19 @@ class _Reader:
             elif kind == "revolute":
                 result.type = "continuous"
         elif model.jnt_limited[joint]:
-            self._note(f"joint {name!r}: the range of a {kind} joint is left out")
+            self.leave_out(f"the range of {name!r}, a {kind} joint")
         result.damping = self._same("damping", model.dof_damping, dof, result)
         result.friction = self._same("frictionloss", model.dof_frictionloss, dof, result)
         result.armature = self._same("armature", model.dof_armature, dof, result)
-        if model.jnt_stiffness[joint]:
-            self._note(f"joint {name!r}: its spring (stiffness {model.jnt_stiffness[joint]:g}) is left out")
+        if kind == "floating" and result.armature:
+            # it resists acceleration along the world's axes there, along the body's here
+            self.leave_out(f"armature of the free joint {name!r}")
+            result.armature = 0.0
+        if model.jnt_stiffness[joint] and kind in ("revolute", "prismatic"):
+            result.stiffness = float(model.jnt_stiffness[joint])
+            result.rest = float(model.qpos_spring[model.jnt_qposadr[joint]])
+        elif model.jnt_stiffness[joint]:
+            self.leave_out(f"the spring of {name!r}, a {kind} joint (stiffness {model.jnt_stiffness[joint]:g})")
         return result
 
     def _zero(self, joint: int, result: Joint) -> Pose:
@@ -222,70 +253,43 @@ class _Reader:
         if result.type == "prismatic":
             return Pose(-reference * result.axis)
         half = -0.5 * reference
-        return Pose(rotation=_rotation(np.array([np.cos(half), *(np.sin(half) * result.axis)])))
+        return Pose(rotation=rotation(np.array([np.cos(half), *(np.sin(half) * result.axis)])))
 
     def _anchor(self, joint: int) -> np.ndarray:
         # a translation and a free body do not turn about an anchor
-        turns = self._type(joint) in ("revolute", "ball")
+        turns = self.type_of(joint) in ("revolute", "ball")
         return self.model.jnt_pos[joint].copy() if turns else np.zeros(3)
 
     def _same(self, quantity: str, values: np.ndarray, dof: int, joint: Joint) -> float:
         count = {"ball": 3, "floating": 6}.get(joint.type, 1)
         own = values[dof : dof + count]
         if np.any(own != own[0]):
-            self._note(f"joint {joint.name!r}: {quantity} differs between its degrees of freedom; the first is used")
+            self.leave_out(f"{quantity} of the other degrees of freedom of {joint.name!r}; that of the first counts")
         return float(own[0])
 
-    def _add_actuators(self) -> None:
+    def _add_sites(self) -> None:
+        """Add sites with a name as links without mass; those of the world only where it is a link."""
         model = self.model
-        by_name = {joint.name: joint for joint in self.tree.joints}
-        on_joint = (int(self.mujoco.mjtTrn.mjTRN_JOINT), int(self.mujoco.mjtTrn.mjTRN_JOINTINPARENT))
-        for actuator in range(model.nu):
-            name = model.actuator(actuator).name or str(actuator)
-            joint = None
-            if int(model.actuator_trntype[actuator]) in on_joint:
-                joint = by_name.get(self.joint_names[model.actuator_trnid[actuator, 0]])
-            if joint is None or joint.type in ("ball", "floating"):
-                self._note(f"actuator {name!r} is left out; only those on a hinge or slide joint are read")
-            elif joint.gear is not None:
-                self._note(f"actuator {name!r} is left out; joint {joint.name!r} already has one")
-            else:
-                self._drive(joint, actuator, name)
-
-    def _drive(self, joint: Joint, actuator: int, name: str) -> None:
-        """Give a joint the gear and the effort limit of its actuator."""
-        model = self.model
-        gear = float(model.actuator_gear[actuator, 0])
-        is_motor = (
-            int(model.actuator_dyntype[actuator]) == int(self.mujoco.mjtDyn.mjDYN_NONE)
-            and int(model.actuator_gaintype[actuator]) == int(self.mujoco.mjtGain.mjGAIN_FIXED)
-            and int(model.actuator_biastype[actuator]) == int(self.mujoco.mjtBias.mjBIAS_NONE)
-        )
-        # the force of a motor is gear * gain * control
-        joint.gear = gear * float(model.actuator_gainprm[actuator, 0]) if is_motor else gear
-        if not is_motor:
-            self._note(f"actuator {name!r} is not a plain motor; only its gear and its force range are read")
-        effort = inf
-        if is_motor and model.actuator_ctrllimited[actuator]:
-            effort = min(effort, abs(joint.gear) * float(np.abs(model.actuator_ctrlrange[actuator]).max()))
-        if model.actuator_forcelimited[actuator]:
-            effort = min(effort, abs(gear) * float(np.abs(model.actuator_forcerange[actuator]).max()))
-        index = self.joint_names.index(joint.name)
-        if model.jnt_actfrclimited[index]:
-            effort = min(effort, float(np.abs(model.jnt_actfrcrange[index]).max()))
-        joint.limits = Limits(joint.limits.lower, joint.limits.upper, joint.limits.velocity, effort)
+        for site in range(model.nsite):
+            name, body = model.site(site).name, int(model.site_bodyid[site])
+            if name and (body != WORLD or self.root is None):
+                frame = Pose(model.site_pos[site].copy(), rotation(model.site_quat[site]))
+                link = self._fresh(name)
+                self.tree.links.append(Link(link))
+                joint = self._fresh_joint(f"{link}/site")
+                self.tree.joints.append(Joint(joint, "fixed", self.link_names[body], link, frame))
 
     def _add_loops(self, root: int | None) -> None:
-        """Read `connect` and `weld`; other equality constraints are left out."""
+        """Read `connect` and `weld`; constraints of joints and tendons are read elsewhere."""
         model = self.model
         for number in range(model.neq):
             name = model.equality(number).name or f"equality{number}"
             kind = self.mujoco.mjtEq(model.eq_type[number]).name.removeprefix("mjEQ_").lower()
-            if kind not in ("connect", "weld"):
-                self._note(f"equality constraint {name!r} is left out: it is a {kind}; connect and weld are read")
-            elif not model.eq_active0[number]:
-                self._note(f"equality constraint {name!r} is left out: it is not active at the start")
-            else:
+            if not model.eq_active0[number]:
+                self.leave_out(f"equality constraint {name!r}: it is not active at the start")
+            elif kind not in ("connect", "weld", "joint", "tendon"):
+                self.leave_out(f"equality constraint {name!r}: it is a {kind}")
+            elif kind in ("connect", "weld"):
                 (a, frame_a), (b, frame_b) = self._loop_frames(number, kind)
                 if a == WORLD:
                     (a, frame_a), (b, frame_b) = (b, frame_b), (a, frame_a)
@@ -300,48 +304,70 @@ class _Reader:
         ids = [int(model.eq_obj1id[number]), int(model.eq_obj2id[number])]
         if int(model.eq_objtype[number]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
             return [
-                (int(model.site_bodyid[site]), Pose(model.site_pos[site].copy(), _rotation(model.site_quat[site])))
+                (int(model.site_bodyid[site]), Pose(model.site_pos[site].copy(), rotation(model.site_quat[site])))
                 for site in ids
             ]
         if kind == "connect":
             frames = [Pose(data[:3].copy()), Pose(data[3:6].copy())]
         else:
-            frames = [Pose(data[3:6].copy(), _rotation(data[6:10])), Pose(data[:3].copy())]
+            frames = [Pose(data[3:6].copy(), rotation(data[6:10])), Pose(data[:3].copy())]
         return list(zip(ids, frames))
 
     def _on_the_world(self, root: int, frame: Pose) -> tuple[str | None, Pose]:
         """Return link and frame of what is fixed to the world: on the root link if that is too."""
         if self.tree.base == "floating":
             return None, frame
-        R, p = _rotation(self.model.body_quat[root]), self.model.body_pos[root]
+        R, p = rotation(self.model.body_quat[root]), self.model.body_pos[root]
         return self.link_names[root], Pose(-R.T @ p, R.T) @ frame
 
-    def _note_what_is_left_out(self, root: int | None) -> None:
+    def _add_exclusions(self) -> None:
+        """Read the pairs of bodies that never touch."""
+        for signature in self.model.exclude_signature:
+            first, second = (self.link_names[int(body)] for body in (signature >> 16, signature & 0xFFFF))
+            self.tree.excluded.append((first, second))
+
+    def _note_scene(self) -> None:
         model = self.model
         names = [model.geom(geom).name or f"geom {geom}" for geom in range(model.body_geomnum[WORLD])]
         if names:
-            self._note(f"geoms of the world are left out ({', '.join(names)}); add the ground to the World instead")
-        if model.ntendon:
-            self._note(f"{model.ntendon} tendon(s) are left out")
-        for field, what in UNREAD.items():
-            values = getattr(model, field, None)
-            if values is not None and np.any(values):
-                self._note(f"{what} is left out")
-        if root is not None and self.tree.base == "floating":
-            dofs = slice(model.body_dofadr[root], model.body_dofadr[root] + 6)
-            for quantity in ("armature", "damping", "frictionloss"):
-                if np.any(getattr(model, f"dof_{quantity}")[dofs]):
-                    self._note(f"{quantity} of the free joint of {self.link_names[root]!r} is left out")
-        if root is not None and self.tree.base == "fixed":
-            moved = model.body_pos[root].any() or np.any(model.body_quat[root] != (1.0, 0.0, 0.0, 0.0))
-            if moved:
-                place = ", ".join(f"{value:g}" for value in model.body_pos[root])
-                self._note(f"the place of body {self.link_names[root]!r} in the world ({place}) is left out")
+            self.note(f"geoms of the world are left out ({', '.join(names)}); add the ground to the World instead")
 
-    def _type(self, joint: int) -> JointType:
+    def _warn(self) -> None:
+        """Warn once of all that is left out."""
+        if self.left_out:
+            text = "; ".join(dict.fromkeys(self.left_out))
+            warnings.warn(f"{self.tree.source}: left out: {text}", DescriptionWarning, stacklevel=5)
+
+    # -- for those who read parts of the model ---------------------------------------------------------------------
+
+    def disables(self, flag: str) -> bool:
+        """Tell whether an option of the model disables something; a flag that MuJoCo does not know is not set."""
+        bit = getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}", None)
+        return bit is not None and bool(int(self.model.opt.disableflags) & int(bit))
+
+    def tree_joint(self, joint: int) -> str:
+        """Return the name that a joint has in the compiled tree."""
+        is_base = self.tree.base == "floating" and int(self.model.jnt_bodyid[joint]) == self.root
+        return "floating_base" if is_base else self.joint_names[joint]
+
+    def fresh_actuator(self, name: str, joints: dict[str, float]) -> str:
+        """Return a name for an actuator that no other one, and no joint but the one it drives, has."""
+        while name in self.actuator_names or (name in self.joint_names and [*joints] != [name]):
+            name += "_"
+        self.actuator_names.add(name)
+        return name
+
+    def leave_out(self, text: str) -> None:
+        """Add to what the warning lists, and to the tree's problems."""
+        self.left_out.append(text)
+        self.note(f"left out: {text}")
+
+    def type_of(self, joint: int) -> JointType:
+        """Return the type that a joint becomes."""
         return JOINT_TYPES[self.mujoco.mjtJoint(self.model.jnt_type[joint]).name.removeprefix("mjJNT_")]
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Add to the tree's problems."""
         self.tree.problems.append(f"{self.tree.source}: {text}")
 
     def _body_name(self, body: int) -> str:
@@ -351,6 +377,11 @@ class _Reader:
         name = self.model.joint(joint).name
         return name or f"{self.link_names[self.model.jnt_bodyid[joint]]}/joint{joint}"
 
+    def _fresh_joint(self, name: str) -> str:
+        while any(joint.name == name for joint in self.tree.joints):
+            name += "_"
+        return name
+
     def _fresh(self, name: str) -> str:
         while name in self.taken:
             name += "_"
@@ -358,7 +389,7 @@ class _Reader:
         return name
 
 
-def _rotation(quaternion: np.ndarray) -> np.ndarray:
+def rotation(quaternion: np.ndarray) -> np.ndarray:
     """Return the rotation matrix of a unit quaternion in MuJoCo's order, wxyz."""
     w, x, y, z = quaternion
     return np.array(

@@ -34,7 +34,8 @@ class Shape:
 
     `size` [m]: sphere (radius,), ellipsoid the three semi-axes, capsule and cylinder (radius, length along z, without
     the capsule's caps), box the three full edge lengths, plane () with its normal along z, mesh the three scale
-    factors. `mesh` is set for meshes.
+    factors. `mesh` is set for meshes. Two shapes may touch if `contype` of one and `conaffinity` of the other,
+    bitmasks, have a bit in common; they do so without friction where both are `frictionless`.
     """
 
     type: ShapeType
@@ -42,6 +43,9 @@ class Shape:
     origin: Pose = field(default_factory=Pose)
     mesh: Path | None = None
     friction: float | None = None
+    contype: int = 1
+    conaffinity: int = 1
+    frictionless: bool = False
 
 
 @dataclass
@@ -81,8 +85,9 @@ class Joint:
     `axis` is a unit vector in the joint frame: the direction of a revolute, prismatic or screw joint, the normal of a
     planar one. A screw turns by q [rad] and moves along its axis by `pitch` q, [m/rad], right-handed if positive; its
     velocity, limits, damping and forces are those of the turn. `damping` [N·m·s/rad or N·s/m], `friction` (dry, [N·m or
-    N]), `armature` [kg·m² or kg] act on each of the joint's degrees of freedom. `gear` scales the actuator that drives
-    it, None where there is no actuator.
+    N]), `armature` [kg·m² or kg] act on each of the joint's degrees of freedom. A joint with one has a spring of
+    `stiffness` [N·m/rad or N/m] that is at rest at q = `rest`. `gear` scales the actuator that drives it, None where
+    there is no actuator.
     """
 
     name: str
@@ -98,6 +103,42 @@ class Joint:
     mimic: Mimic | None = None
     gear: float | None = None
     pitch: float = 0.0
+    stiffness: float = 0.0
+    rest: float = 0.0
+
+
+@dataclass(frozen=True)
+class Drive:
+    """What acts on a joint, or on a sum of joints l = Σ share q: an actuator or, where it has no control u, a spring.
+
+    The force on l is (gain + position_gain l + velocity_gain dl/dt) u + bias - kp l - kd dl/dt, within `force_range`
+    [N·m or N], u within `control_range`. `joints` are the shares by joint name; 1 for a single joint.
+    """
+
+    name: str
+    joints: dict[str, float]
+    gain: float = 0.0
+    kp: float = 0.0
+    kd: float = 0.0
+    bias: float = 0.0
+    force_range: tuple[float, float] = (-inf, inf)
+    control_range: tuple[float, float] = (-inf, inf)
+    position_gain: float = 0.0
+    velocity_gain: float = 0.0
+    number: int = 0
+    """Its place among the actuators of the file, some of which may be left out."""
+
+
+@dataclass
+class Keyframe:
+    """A state that the description names: coordinates and velocities by joint name, controls by actuator name.
+
+    A floating base is the joint `floating_base`.
+    """
+
+    q: dict[str, np.ndarray]
+    qd: dict[str, np.ndarray]
+    controls: dict[str, float]
 
 
 @dataclass
@@ -123,6 +164,10 @@ class Tree:
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
     the world, or free to move; None where it does not say. `file` is where its visuals may be read from.
+
+    `drives` are its actuators, `springs` those that act on several joints, and `keyframes` states by name. `initial`
+    are the coordinates of joints, by name, that do not start at zero. `gravity` [m/s²] and `timestep` [s] are those of
+    the file, None where it does not say. Shapes of two links in `excluded` never touch.
     """
 
     name: str
@@ -133,3 +178,10 @@ class Tree:
     base: Literal["fixed", "floating"] | None = None
     loops: list[Loop] = field(default_factory=list)
     file: Path | None = None
+    drives: list[Drive] = field(default_factory=list)
+    springs: list[Drive] = field(default_factory=list)
+    keyframes: dict[str, Keyframe] = field(default_factory=dict)
+    initial: dict[str, np.ndarray] = field(default_factory=dict)
+    gravity: Vector | None = None
+    timestep: float | None = None
+    excluded: list[tuple[str, str]] = field(default_factory=list)

@@ -33,7 +33,7 @@ def write_urdf(tree: Tree, path: str | Path) -> Path:
     Numbers are written with all their digits. `<capsule>`, `armature`, `<contact><lateral_friction>` and `<loop_joint>`
     are the extensions of `read_urdf`. What a URDF cannot say is an error where it would move differently (ball joints,
     loops to the world) and a DescriptionWarning where it would not (planes, meshes without a file, gears, friction that
-    differs on one link).
+    differs on one link), and for springs.
     """
     path = Path(path)
     check_tree(replace(tree, problems=[]))
@@ -47,10 +47,19 @@ def write_urdf(tree: Tree, path: str | Path) -> Path:
     geared = [joint.name for joint in tree.joints if joint.gear is not None]
     if geared:
         _warn(f"{tree.source}: the gears of {', '.join(geared)} are left out; a URDF cannot hold them")
+    warn_of_springs(tree)
     etree.indent(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     etree.ElementTree(root).write(str(path), xml_declaration=True, encoding="utf-8", pretty_print=True)
     return path
+
+
+def warn_of_springs(tree: Tree) -> None:
+    """Warn of springs and tendons, without which the robot moves differently."""
+    sprung = [joint.name for joint in tree.joints if joint.stiffness]
+    sprung += [f"{drive.name} ({', '.join(drive.joints)})" for drive in tree.springs]
+    if sprung:
+        _warn(f"{tree.source}: the springs of {', '.join(sprung)} are left out; a URDF cannot hold them")
 
 
 def _link(link: Link, path: Path, source: str) -> Any:

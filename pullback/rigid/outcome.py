@@ -1,4 +1,7 @@
-"""What becomes of a status: an error where contacts were left out, a warning, once, of what is not as it should be."""
+"""What becomes of a status: an error where contacts were left out, a warning, once, of what is not as it should be.
+
+And of what goes in: an error where it is not finite.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pullback.core.errors import PullbackError, SimulationWarning
+from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.rigid.compile.scene import ACTUATOR_ROWS
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status
 from pullback.rigid.world.integrators import SMOOTH
@@ -19,6 +23,16 @@ if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
 Tensor = torch.Tensor
+Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+"""What the kernels read: q, qd, impulses, controls and parameters."""
+
+
+def refuse_inputs(inputs: Inputs) -> None:
+    """Raise if coordinates, velocities or controls are not finite."""
+    q, qd, _, u, _ = inputs
+    if not are_finite(q, qd, u):
+        for name, x in (("q", q), ("qd", qd), ("controls", u)):
+            refuse_not_finite(name, x)
 
 
 def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check: bool | None) -> None:
@@ -33,7 +47,7 @@ def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check
         raise PullbackError(overflow_text(sim, status))
     if check is None and flags & NAN and NAN not in sim._told:
         sim._told.add(NAN)
-        warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=4)
+        warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=3)
     if check is not False and flags & NOT_CONVERGED and NOT_CONVERGED not in sim._told and solves(sim):
         warn_in_backward(sim._told, unsolved_text(status), states)
 
@@ -110,10 +124,13 @@ def stiff_text(sim: Sim) -> str:
     damping = rows.dofs[0].detach().double().unflatten(0, (-1, int(DOF_ROWS)))[:, int(DAMPING)].cpu().clone()
     stiffness = torch.zeros_like(damping)
     servos = rows.actuators[0].detach().double().unflatten(0, (-1, int(ACTUATOR_ROWS))).cpu()
-    for dof, kind, numbers in zip(sim.arrays.actuator_dof, sim.arrays.actuator_law, servos):
-        damping[dof] += numbers[2]
-        if kind == 0:
-            stiffness[dof] += numbers[1]
+    drives = sim.arrays.drives
+    for k, (kind, numbers) in enumerate(zip(drives.law, servos)):
+        for at in range(drives.start[k], drives.start[k + 1]):
+            dof, square = drives.dof[at], float(drives.share[at]) ** 2
+            damping[dof] += square * numbers[2]
+            if kind == 0:
+                stiffness[dof] += square * numbers[1]
     inertia = []
     for item, robot in sim.parameters.robots:
         with torch.no_grad():

@@ -88,7 +88,7 @@ class WorldPrograms:
 
     def kind_of_step(self, real: type) -> Step:
         """Return the functions of a step for one floating-point type."""
-        laws = self.arrays.actuator_laws
+        laws = self.arrays.drives.laws
         if self.integrator:
             return smooth_step(self.integrator.kernels, laws, real)
         return contact_step(self.shapes, self.contact, laws, real, splits=self.splits)
@@ -108,10 +108,12 @@ class WorldPrograms:
             nq=a.nq,
             nv=a.nv,
             nu=a.nu,
+            nactuator=a.drives.count,
             nshape=a.nshape,
             nfield=a.geometry.rows,
             npair=a.npair,
             nloop=a.nloop,
+            ncoupling=a.ncoupling,
             impulses=self.nimpulse,
             contacts=a.max_contacts,
             scalars=a.nscalar,

@@ -1,37 +1,73 @@
-"""The contacts of one moment and the forces a step would give them (docs/derivations/contact_step.md)."""
+"""The contacts of one moment and the forces a step would give them (docs/derivations/contact_step.md, section 8)."""
+
+from typing import Any
 
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
-from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
+from pullback.rigid.compile.scene import (
+    ADJ_CONTACT_ROWS,
+    ADJ_GAP,
+    ADJ_NORMAL,
+    ADJ_POINT,
+    CONTACT_ROWS,
+    GAP,
+    NORMAL,
+    PAIR,
+    POINT,
+)
+from pullback.rigid.rollout_kernels import add_result, copy_state
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import solve_step
+from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
 from pullback.rigid.step.variants import Step
-from pullback.spatial.arrays import load3, rows_from, store
+from pullback.spatial.arrays import accumulate, load3, rows_from, store
 
 # rows of a contact in the report: pair, gap, point, normal, force on shape a in world axes
 REPORT_ROWS = 11
+ROWS = wp.constant(REPORT_ROWS)
+
+
+@wp.func
+def add_contact_cotangents(
+    job: Job, nc: int, adj_report: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Add the cotangents of gaps, points, normals and forces to those of contacts and impulses, eq. (12)."""
+    place = job.scratch
+    contacts = rows_from(scratch, place.contacts)
+    adj_contacts = rows_from(scratch, place.adj_contacts)
+    dt = scratch.dtype(job.settings.dt)
+    for c in range(nc):
+        row = 1 + c * ROWS
+        n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
+        t1 = load3(scratch, place.blocks + c * BLOCK_ROWS + TANGENT, w)
+        impulse = load3(scratch, place.lam + 3 * c, w)
+        push = load3(adj_report, row + 8, w) / dt
+        asked = wp.vector(wp.dot(n, push), wp.dot(t1, push), wp.dot(wp.cross(n, t1), push))
+        accumulate(scratch, place.adj_lam + 3 * c, w, asked)
+        adj_n = load3(adj_report, row + 5, w) + impulse[0] * push
+        adj_n = adj_n + tangents_vjp(n, impulse[1] * push, impulse[2] * push)
+        out = c * ADJ_CONTACT_ROWS
+        adj_contacts[out + ADJ_GAP, w] = adj_contacts[out + ADJ_GAP, w] + adj_report[row + 1, w]
+        accumulate(adj_contacts, out + ADJ_POINT, w, load3(adj_report, row + 2, w))
+        accumulate(adj_contacts, out + ADJ_NORMAL, w, adj_n)
 
 
 @made_once
 def kernels(kind: Step):
-    """Return the kernel that reports contacts: how many there are, then REPORT_ROWS for each; there is no vjp."""
+    """Return the kernels of the report on contacts: how many there are, then REPORT_ROWS for each."""
     real = kind.real
     a = wp.array2d(dtype=real)
-    rows = wp.constant(REPORT_ROWS)
     solve = kind.variant(solve_step)
+    begin = kind.variant(impulse_cotangents)
+    finish = kind.variant(problem_vjp)
 
     @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
     def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
-        for r in range(job.nimpulse):
-            scratch[place.impulses + r, w] = impulses[r, w]
-        for r in range(job.scene.nq):
-            scratch[place.q + r, w] = q[r, w]
-        for r in range(job.scene.topology.nv):
-            scratch[place.qd + r, w] = qd[r, w]
+        copy_state(job, q, qd, impulses, 0, w, scratch)
         found, ns, sweeps = solve(job, False, controls, parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         contacts = rows_from(scratch, place.contacts)
@@ -43,7 +79,7 @@ def kernels(kind: Step):
             n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
             t1 = load3(blocks, c * BLOCK_ROWS + TANGENT, w)
             impulse = load3(lam, 3 * c, w)
-            row = 1 + c * rows
+            row = 1 + c * ROWS
             report[row, w] = contacts[c * CONTACT_ROWS + PAIR, w]
             report[row + 1, w] = contacts[c * CONTACT_ROWS + GAP, w]
             store(report, row + 2, w, load3(contacts, c * CONTACT_ROWS + POINT, w))
@@ -51,4 +87,25 @@ def kernels(kind: Step):
             force = impulse[0] * n + impulse[1] * t1 + impulse[2] * wp.cross(n, t1)
             store(report, row + 8, w, force / dt)
 
-    return forward, forward
+    @wp.kernel(module=kernel_module(f"contacts_vjp_{kind.name}", real, large=True))
+    def vjp(
+        job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, adj_report: a,
+        adj_q: a, adj_qd: a, adj_impulses: a, adj_controls: a, adj_parameters: a, scratch: a, nowhere: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        place = job.scratch
+        copy_state(job, q, qd, impulses, 0, w, scratch)
+        for r in range(job.nstate):
+            scratch[place.next_adj_state + r, w] = real(0.0)
+        found, ns, sweeps = solve(job, True, controls, parameters, w, scratch)
+        nc = wp.min(found, job.scene.max_contacts)
+        shifted = begin(job, nc, ns, w, scratch)
+        add_contact_cotangents(job, nc, adj_report, w, scratch)
+        finish(
+            job, nc, ns, sweeps, shifted, controls, parameters, w, adj_controls, adj_parameters, scratch, nowhere
+        )  # fmt: skip
+        add_result(scratch, place.adj_q, job.scene.nq, w, adj_q)
+        add_result(scratch, place.adj_qd, job.scene.topology.nv, w, adj_qd)
+        add_result(scratch, place.adj_impulses, job.nimpulse, w, adj_impulses)
+
+    return forward, vjp

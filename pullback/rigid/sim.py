@@ -3,63 +3,42 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import lru_cache
 from numbers import Integral
-from typing import NamedTuple
 
 import torch
 
+from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
-from pullback.core.finite import are_finite, refuse_not_finite
+from pullback.core.finite import in_transform
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
-from pullback.rigid.outcome import tell
+from pullback.rigid.linearization import Linearization, linearize
+from pullback.rigid.observations import Observations
+from pullback.rigid.outcome import Inputs, refuse_inputs, tell
 from pullback.rigid.programs import PLANS, WorldPrograms
-from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.solvers.compliant import Compliant
-from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, Contact, State, Status, Trajectory
+from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
 from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, default_damping, refuse_rough
+from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
 from pullback.rollout.checkpoint import Schedule, schedule_from
 
 Tensor = torch.Tensor
-Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
-"""What the kernels read: q, qd, impulses, controls and parameters."""
 
+MAX_WORLDS = 2**31 - 1
+"""Kernels number worlds by 32 bits."""
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
 
 
-class Linearization(NamedTuple):
-    """Steps as linear maps of small changes: d state' = A d state + B du, from each of T steps in B worlds.
-
-    A change of state is (dq, dqd), with dq of the kind of qd: for a ball or free joint a small motion in the body's own
-    axes, angular part first.
-    """
-
-    A: Tensor
-    """(T, B, 2 nv, 2 nv)"""
-    B: Tensor
-    """(T, B, 2 nv, nu)"""
-    status: Status
-    """What happened in the steps, T B of them, step by step."""
-
-
-def _refuse_not_finite(inputs: Inputs) -> None:
-    """Raise if coordinates, velocities or controls are not finite."""
-    q, qd, _, u, _ = inputs
-    if not are_finite(q, qd, u):
-        for name, x in (("q", q), ("qd", qd), ("controls", u)):
-            refuse_not_finite(name, x)
-
-
-class Sim:
+class Sim(Observations):
     """A world that moves: `q` and `qd` are those of its robots and free bodies in the order they were added."""
 
     def __init__(
@@ -159,14 +138,13 @@ class Sim:
     def initial_state(self, batch: int = 1) -> State:
         """Return the state at rest in which the world was described, once for each of `batch` worlds.
 
-        Shapes that overlap by more than a millimetre there are reported in a warning. More contacts than there is room
-        for are an error if room was given, and otherwise get it.
+        Shapes that overlap by more than a millimetre there are reported in a warning, unless in a torch.func transform.
+        More contacts than there is room for are an error if room was given, and otherwise get it.
         """
-        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-            raise PullbackError(f"batch is {batch!r}; give the number of worlds, 1 or more")
+        check_whole("batch", batch, 1, MAX_WORLDS)
         self._check_worlds(batch, self.parameters.packed().shape[0])
         deep: dict[tuple[str, str], float] = {}
-        for contacts in self._found_contacts(None, None):
+        for contacts in [] if in_transform() else self._found_contacts(None, None):
             for contact in contacts:
                 if contact.gap < -DEEP:
                     deep[contact.shapes] = min(contact.gap, deep.get(contact.shapes, 0.0))
@@ -176,14 +154,18 @@ class Sim:
         return self._at_rest(batch)
 
     def _at_rest(self, batch: int) -> State:
-        impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
-        return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
+        try:
+            impulses = self._like.new_zeros(batch, self._programs.nimpulse) if self._programs.nimpulse else None
+            return State(self._initial.repeat(batch, 1), self._like.new_zeros(batch, self.nv), impulses)
+        except RuntimeError as error:  # torch's for memory that there is not
+            raise PullbackError(f"no memory for a state of {batch:,} worlds: {str(error)[:200]}") from None
 
     def step(self, state: State, u: Tensor | None = None, *, check: bool | None = None) -> State:
         """Return the state `dt` later under the controls `u` (B, nu), or (1, nu) for all worlds.
 
         `check` is that of `rollout`.
         """
+        leave_graph()
         program = self._programs.step()
         repeat = inputs = None
         if type(u) is Tensor and isinstance(state, State):
@@ -200,7 +182,7 @@ class Sim:
             flags = status.shows()
             # inputs that are not finite show in the status, which is quicker to look at
             if flags & NAN:
-                _refuse_not_finite(inputs)
+                refuse_inputs(inputs)
             if flags & CONTACT_OVERFLOW and self._make_room():
                 return self.step(state, u, check=check)
             if flags:
@@ -222,6 +204,7 @@ class Sim:
         are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
         are not finite, on a GPU too; `check=False` leaves everything to `status`.
         """
+        leave_graph()
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
@@ -230,7 +213,7 @@ class Sim:
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
         inputs = self._check_inputs(state, flat, steps)
-        _refuse_not_finite(inputs)
+        refuse_inputs(inputs)
         program, kept = self._planned(steps, schedule)
         q, qd, impulses, rows = program.outputs(*inputs)
         status = Status(rows, self.substeps)
@@ -297,52 +280,7 @@ class Sim:
         differentiated side by side, in one launch. The result is plain: no gradient passes through it. Impulses that a
         warm start keeps are held fixed. At a kink it is the derivative of the side that the step was on.
         """
-        if self.world.contact.kinks != "computed":
-            raise PullbackError(
-                "linearize has no loss that could choose the side of a kink; compile a world whose contact has "
-                "kinks='computed' for it"
-            )
-        if self.integrator in SMOOTH:
-            raise PullbackError(
-                f"linearize is for integrator='semi_implicit', and this simulation has {self.integrator!r}; "
-                f"differentiate its step instead: torch.func.jacrev over sim.step, in one launch"
-            )
-        steps, worlds, flat = self._steps_to_linearize(states, controls)
-        parameters = self.parameters.packed().detach()
-        self._check_worlds(worlds, parameters.shape[0], controls.shape[1])
-        if parameters.shape[0] != 1:
-            parameters = parameters.repeat(steps, 1)
-        u = controls.detach().expand(steps, worlds, -1).reshape(steps * worlds, self.nu)
-        inputs = (flat.q, flat.qd, flat.impulses, u, parameters)
-        _refuse_not_finite(inputs)
-        both, rows = self._programs.linearize().run(inputs)
-        status = Status(rows, self.substeps)
-        while status.shows() & CONTACT_OVERFLOW and self._make_room():
-            both, rows = self._programs.linearize().run(inputs)
-            status = Status(rows, self.substeps)
-        both = both.reshape(steps, worlds, 2 * self.nv, 2 * self.nv + self.nu)
-        return Linearization(both[..., : 2 * self.nv], both[..., 2 * self.nv :], status)
-
-    def _steps_to_linearize(self, states: Trajectory | State, controls: Tensor) -> tuple[int, int, State]:
-        """Return the numbers of steps and worlds, and the states before all steps as one batch, step by step."""
-        steps = self._check_controls(controls).shape[0]
-        if isinstance(states, Trajectory):
-            kept = (states.q, states.qd, states.impulses)
-            first = [None if x is None else x.detach()[:steps].flatten(0, 1) for x in kept]
-            flat = State(*first)  # pyright: ignore[reportArgumentType]
-            fits = states.steps[:steps].tolist() == list(range(steps))
-        else:
-            flat = states.detach()
-            fits = True
-        count = self._check_state(flat)
-        worlds = count // max(steps, 1)
-        if steps < 1 or not fits or steps * worlds != count or controls.shape[1] not in (1, worlds):
-            raise PullbackError(
-                f"controls {tuple(controls.shape)} do not go with states {tuple(states.q.shape)}; give controls "
-                f"(T, B, {self.nu}) and the trajectory of a rollout with checkpoint=1, or a state of T B worlds"
-            )
-        self._check_type("controls", controls)
-        return steps, worlds, flat
+        return linearize(self, states, controls)
 
     @staticmethod
     def _unfold(flat: Tensor, states: int, rows: int) -> Tensor:
@@ -368,55 +306,6 @@ class Sim:
         q = self.manifold.retract(state.q, dx[..., : self.nv])
         return State(q, state.qd + dx[..., self.nv :], state.impulses)
 
-    # -- looking -------------------------------------------------------------------------------------------------
-
-    def contacts(self, state: State, u: Tensor | None = None) -> list[list[Contact]]:
-        """Return the contacts of each world, and the forces that a step from this state gives them."""
-        return self._found_contacts(state, u)
-
-    def _found_contacts(self, state: State | None, u: Tensor | None) -> list[list[Contact]]:
-        """Return the contacts of each world, None: of one at rest, and make room for all of them."""
-        report = self._report(state or self._at_rest(1), u)
-        found = max(count for count, _ in report) if report else 0
-        while found > self.arrays.max_contacts:
-            if not self._make_room(found, resize_state=state is None):
-                raise PullbackError(
-                    f"{found} contacts where there is room for {self.arrays.max_contacts}; "
-                    f"compile with max_contacts={found} or more"
-                )
-            report = self._report(state or self._at_rest(1), u)
-        return [contacts for _, contacts in report]
-
-    def _report(self, state: State, u: Tensor | None) -> list[tuple[int, list[Contact]]]:
-        """Return for each world how many contacts there are, and those there is room for."""
-        inputs = self._check_inputs(state, u)
-        _refuse_not_finite(inputs)
-        if self.integrator in SMOOTH:
-            return [(0, [])] * len(state.q)
-        with torch.no_grad():
-            (report,) = self._programs.contacts().run(inputs)
-        worlds = []
-        for found, *rows in report.tolist():
-            present = range(min(int(found), self.arrays.max_contacts))
-            records = [rows[REPORT_ROWS * c : REPORT_ROWS * (c + 1)] for c in present]
-            worlds.append((int(found), [self._contact(record) for record in records]))
-        return worlds
-
-    def _contact(self, record: Sequence[float]) -> Contact:
-        pair, names = int(record[0]), self.arrays.shape_names
-        shapes = names[self.arrays.pair_a[pair]], names[self.arrays.pair_b[pair]]
-        x, y, z, nx, ny, nz, fx, fy, fz = record[2:]
-        return Contact(shapes, record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))
-
-    def energies(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin."""
-        q, qd = state.q, state.qd
-        rows = self.parameters()
-        self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
-        totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
-        rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
-        return totals[:, 9] + rotors, -(rows.gravity * totals[:, 6:9]).sum(-1)
-
     # -- the border ----------------------------------------------------------------------------------------------
 
     def _check_inputs(self, state: State, u: Tensor | None, steps: int = 1) -> Inputs:
@@ -437,6 +326,9 @@ class Sim:
         if not isinstance(state, State):
             raise PullbackError(f"the state is a {type(state).__name__}; expected a pb.State: sim.initial_state()")
         q, qd, impulses = state.q, state.qd, state.impulses
+        for name, x in (("q", q), ("qd", qd), ("impulses", impulses)):
+            if not isinstance(x, Tensor) and (x is not None or name != "impulses"):
+                raise PullbackError(f"{name} of the state is a {type(x).__name__}; expected a tensor: {self!r}")
         nq, nv, nimpulse, _ = self._rows
         worlds = q.shape[0] if q.ndim == 2 else -1
         if q.shape != (worlds, nq) or qd.shape != (worlds, nv):

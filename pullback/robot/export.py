@@ -13,7 +13,7 @@ import torch
 from pullback.core.errors import DescriptionWarning, PullbackError
 from pullback.description.tree import Joint, Link, Pose, Tree
 from pullback.description.urdf_editor import CannotEdit, edit_urdf
-from pullback.description.urdf_writer import write_urdf
+from pullback.description.urdf_writer import warn_of_springs, write_urdf
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import INERTIAL, SHAPES
 from pullback.robot.parametrizations import split_pseudo_inertia
@@ -31,7 +31,9 @@ def export_urdf(robot: RobotModel, path: str | Path) -> Path:
     """
     tree = learned_tree(robot)
     try:
-        return edit_urdf(tree, path)
+        edited = edit_urdf(tree, path)
+        warn_of_springs(tree)
+        return edited
     except CannotEdit as reason:
         if tree.file is not None:
             text = f"{tree.source} is written anew, without visuals and materials: {reason}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
+import numpy as np
 import torch
 
+from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
 from pullback.description.joints import KINDS
 from pullback.robot.learnable import LearnableLinks
 from pullback.robot.manifold import Manifold
+from pullback.robot.mujoco_coordinates import from_mujoco, to_mujoco
 
 Tensor = torch.Tensor
 
@@ -22,6 +26,14 @@ class JointLimits(TypedDict):
     upper: float
     velocity: float
     effort: float
+
+
+class NamedState(NamedTuple):
+    """A state that the description names: q (nq,), qd (nv,), and the controls (nu,) of its own actuators."""
+
+    q: Tensor
+    qd: Tensor
+    controls: Tensor
 
 
 class JointSpace(LearnableLinks):
@@ -73,6 +85,53 @@ class JointSpace(LearnableLinks):
                 q[self.model.q_start[body.joint.name] + KINDS[body.kind].nq - 1] = 1.0
         return q.repeat(*batch, 1) if batch else q
 
+    def initial_q(self, *batch: int) -> Tensor:
+        """Return q of the pose in which the description has the robot, shape (*batch, nq); else the zero pose."""
+        q = self._named(self.model.tree.initial, self.neutral(), self.model.q_start)
+        return q.repeat(*batch, 1) if batch else q
+
+    @property
+    def actuator_names(self) -> list[str]:
+        """The actuators of the description, in its order."""
+        return [drive.name for drive in self.model.tree.drives]
+
+    @property
+    def keyframes(self) -> dict[str, NamedState]:
+        """The states that the description names."""
+        found = {}
+        for name, key in self.model.tree.keyframes.items():
+            q = self._named(key.q, self.initial_q(), self.model.q_start)
+            qd = self._named(key.qd, self._like.new_zeros(self.nv), self.model.v_start)
+            u = self._like.new_tensor([key.controls.get(actuator, 0.0) for actuator in self.actuator_names])
+            found[name] = NamedState(q, qd, u)
+        return found
+
+    def from_mujoco(self, qpos: Tensor, qvel: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return q (*batch, nq) and qd (*batch, nv) of MuJoCo's qpos and qvel for the same robot.
+
+        qvel is zero unless given. Of joints that follow others, MuJoCo's coordinates are left out.
+        """
+        qvel = qpos.new_zeros(*qpos.shape[:-1], self.model.nv_all) if qvel is None else qvel
+        q, qd = from_mujoco(self.model, qpos, qvel)
+        bodies = self.model.independent_bodies()
+        own_q = [b.q_start + k for b in bodies for k in range(KINDS[b.kind].nq)]
+        own_v = [b.v_start + k for b in bodies for k in range(KINDS[b.kind].nv)]
+        return q[..., own_q], qd[..., own_v]
+
+    def to_mujoco(self, q: Tensor, qd: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return MuJoCo's qpos and qvel, those of joints that follow others included; the inverse of `from_mujoco`."""
+        qd = q.new_zeros(*q.shape[:-1], self.nv) if qd is None else qd
+        self._flatten(q=(q, self.nq), qd=(qd, self.nv))
+        return to_mujoco(self.model, self._coordinates(q), self._velocities(qd))
+
+    def _named(self, values: Mapping[str, np.ndarray], into: Tensor, starts: Mapping[str, int]) -> Tensor:
+        """Return coordinates or velocities with those of some joints replaced; joints that follow others have none."""
+        into = into.clone()
+        for joint, value in values.items():
+            if joint in starts:
+                into[starts[joint] : starts[joint] + len(value)] = into.new_tensor(value)
+        return into
+
     def random_q(self, *batch: int, generator: torch.Generator | None = None) -> Tensor:
         """Return coordinates drawn within the limits, a turn or a metre where there are none, shape (*batch, nq)."""
         q = self.neutral(*batch)
@@ -99,6 +158,7 @@ class JointSpace(LearnableLinks):
 
     def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
         """Check and flatten tensors (*batch, n) to (B, n), or (1, n) where one has no batch; return also the batch."""
+        leave_graph()
         shapes = []
         dtype, device = self._like.dtype, self._like.device
         for name, (x, n) in given.items():

@@ -1,4 +1,4 @@
-"""Poses and Jacobians of frames fixed to bodies, and their adjoints (docs/derivations/kinematics.md).
+"""Poses, velocities and Jacobians of frames fixed to bodies, and their adjoints (docs/derivations/kinematics.md).
 
 A frame F sits on its body B at R_BF, p_BF: 12 rows a frame, like `placements`. Cotangents are gathered as wrenches in
 world axes about the world's origin: G = (n, f) is the cotangent of a small motion of everything that is outboard.
@@ -33,6 +33,10 @@ POSE = wp.constant(0)
 WRENCH = wp.constant(12)
 ROWS = wp.constant(18)
 FRAME_OUT = wp.constant(7)  # position, quaternion
+# and, for velocities, its twist in world axes at the world's origin, and the cotangent of it and all twists outboard
+TWIST = wp.constant(0)
+ADJ_TWIST = wp.constant(6)
+TWIST_ROWS = wp.constant(12)
 
 
 @wp.func
@@ -206,6 +210,89 @@ def jacobian_kernels(real: type):
                 adj_S = spatial(adj_angular + wp.cross(p_WF, adj_linear), adj_linear)
                 accumulate(scratch, i * ROWS + WRENCH, w, cross_force(S, adj_S))
         add_frame_wrench(topology, frames, 0, force - force, force, p_WF, w, adj_frames, scratch)
+        gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch)
+
+    return forward, vjp
+
+
+@wp.func
+def body_twists(
+    topology: Topology, qd: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), twists: wp.array2d(dtype=Any)
+):
+    """Write the twists of the bodies on the path to the frames, and clear their cotangents; their poses are there."""
+    zero = qd.dtype(0.0)
+    nothing = wp.vector(zero, zero, zero, zero, zero, zero)
+    for k in range(topology.npath):
+        i = topology.path[k]
+        parent = topology.parent[i]
+        R, p = body_pose(i, w, scratch)
+        V = nothing
+        if parent >= 0:
+            V = load6(twists, parent * TWIST_ROWS + TWIST, w)
+        for j in range(joint_nv(topology, i)):
+            V = V + qd[topology.v_start[i] + j, w] * joint_world_axis(topology, i, j, R, p)
+        store(twists, i * TWIST_ROWS + TWIST, w, V)
+        store(twists, i * TWIST_ROWS + ADJ_TWIST, w, nothing)
+
+
+@wp.func
+def frame_twist(topology: Topology, k: int, zero: Any, w: int, twists: wp.array2d(dtype=Any)):
+    """Return the twist of the body of frame k."""
+    V = wp.vector(zero, zero, zero, zero, zero, zero)
+    if topology.frame_body[k] >= 0:
+        V = load6(twists, topology.frame_body[k] * TWIST_ROWS + TWIST, w)
+    return V
+
+
+@made_once
+def velocity_kernels(real: type):
+    """Return the kernels of frames' velocities: 6 rows a frame, linear then angular, in world axes at its origin."""
+    a = wp.array2d(dtype=real)
+    zero = wp.constant(real(0.0))
+
+    @wp.kernel(module=kernel_module("velocities", real))
+    def forward(topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, scratch: a, twists: a):
+        w = wp.tid()
+        body_poses(topology, q, placements, w, scratch)
+        body_twists(topology, qd, w, scratch, twists)
+        for k in range(topology.nframe):
+            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch)
+            V = frame_twist(topology, k, zero, w, twists)
+            store(velocities, 6 * k, w, linear(V) + wp.cross(angular(V), p_WF))
+            store(velocities, 6 * k + 3, w, angular(V))
+
+    @wp.kernel(module=kernel_module("velocities_vjp", real))
+    def vjp(
+        topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, adj_velocities: a,
+        adj_q: a, adj_qd: a, adj_placements: a, adj_frames: a, scratch: a, twists: a,
+    ):  # fmt: skip
+        w = wp.tid()
+        body_poses(topology, q, placements, w, scratch)
+        body_twists(topology, qd, w, scratch, twists)
+        # the frames' origins, and the twists of their bodies, eq. (9)
+        for k in range(topology.nframe):
+            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch)
+            adj_linear = load3(adj_velocities, 6 * k, w)
+            adj_angular = load3(adj_velocities, 6 * k + 3, w)
+            force = wp.cross(adj_linear, angular(frame_twist(topology, k, zero, w, twists)))
+            add_frame_wrench(topology, frames, k, force - force, force, p_WF, w, adj_frames, scratch)
+            body = topology.frame_body[k]
+            if body >= 0:
+                adj_twist = spatial(adj_angular + wp.cross(p_WF, adj_linear), adj_linear)
+                accumulate(twists, body * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
+        # the joints' rates and axes, leaves to root, eq. (10)
+        for k in range(topology.npath):
+            i = topology.path[topology.npath - 1 - k]
+            adj_twist = load6(twists, i * TWIST_ROWS + ADJ_TWIST, w)
+            R, p = body_pose(i, w, scratch)
+            for j in range(joint_nv(topology, i)):
+                v = topology.v_start[i] + j
+                S = joint_world_axis(topology, i, j, R, p)
+                if adj_qd:
+                    adj_qd[v, w] = adj_qd[v, w] + wp.dot(S, adj_twist)
+                accumulate(scratch, i * ROWS + WRENCH, w, cross_force(S, qd[v, w] * adj_twist))
+            if topology.parent[i] >= 0:
+                accumulate(twists, topology.parent[i] * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
         gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch)
 
     return forward, vjp

@@ -10,13 +10,14 @@ from torch import nn
 
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.finite import refuse_not_finite
-from pullback.description.compile import WORLD, Model
+from pullback.description.compile import WORLD, Model, nv_of
 from pullback.robot.parameters import (
     DOF,
     INERTIAL,
     KINEMATIC,
     PARTS,
     SHAPES,
+    SPRING,
     Kinematics,
     Values,
     body_inertias,
@@ -114,7 +115,7 @@ class LearnableLinks(nn.Module):
                 f"expected {shape} or (batch, *{shape})"
             )
         refuse_not_finite(f"{parameter_name} of {link_name!r}", tensor.reshape(1, -1))
-        if parameter_name in ("mass", *DOF) and bool((tensor < 0.0).any()):
+        if parameter_name in ("mass", *DOF, "joint_stiffness") and bool((tensor < 0.0).any()):
             raise PullbackError(f"{parameter_name} of {link_name!r} is {tensor.min().item():g}; it cannot be negative")
         self.learned[self._key(link_name, parameter_name)] = GivenValue(tensor)
 
@@ -173,6 +174,17 @@ class LearnableLinks(nn.Module):
         if not self._touched(DOF):
             return self._cached(("dofs", damping, friction), lambda: self._dofs({}, damping, friction))
         return self._dofs(states, damping, friction)
+
+    def springs(self, states: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """Return stiffness and rest of the springs in the joints above the links, (b, L) each."""
+        if not self._touched(SPRING):
+            return self._cached("springs", lambda: self._springs({}))
+        return self._springs(states)
+
+    def _springs(self, states: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+        base = self._values().base
+        stiffness, rest = (substitute(base[name], self._replaced(name, states)) for name in SPRING)
+        return stiffness, rest
 
     def _kinematics(self, states: Mapping[str, Tensor | None]) -> Kinematics:
         values = self._values()
@@ -246,6 +258,10 @@ class LearnableLinks(nn.Module):
         if parameter in DOF and (joint is None or joint.type == "fixed"):
             above = "no joint" if joint is None else f"the fixed joint {joint.name!r}"
             raise PullbackError(f"{parameter} of {link!r}: {above} is above it; choose a link that moves by a joint")
+        if parameter in SPRING and (joint is None or joint.type == "fixed" or nv_of(self.model.bodies[body].kind) > 1):
+            raise PullbackError(
+                f"{parameter} of {link!r}: only joints with one degree of freedom have springs; choose a link below one"
+            )
         floating = joint is not None and joint.type == "floating"
         if parameter == "joint_armature" and floating and self.model.bodies[body].parent != WORLD:
             raise PullbackError(f"{parameter} of {link!r}: a floating joint on a moving link cannot have armature")

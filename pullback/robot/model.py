@@ -14,9 +14,10 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.core.finite import refuse_not_finite
 from pullback.description.compile import Model
-from pullback.robot.joint_space import JointSpace
+from pullback.robot.loops import close_loops
 from pullback.robot.operators import Programs
 from pullback.robot.parameters import Kinematics
+from pullback.robot.springs import Springs
 from pullback.spatial.rotations_torch import (
     conjugate,
     rotate,
@@ -29,7 +30,7 @@ Rows = TypeVar("Rows", Tensor, Kinematics)
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 
 
-class RobotModel(JointSpace):
+class RobotModel(Springs):
     """A robot: a tree of links and joints whose every number can be learned."""
 
     def __init__(
@@ -43,6 +44,11 @@ class RobotModel(JointSpace):
         m = self.model
         size = f"links={len(m.links)}, nq={m.nq}, nv={m.nv}"
         return f"RobotModel({m.tree.name!r}, base={m.base!r}, {size}, dtype={self.dtype})"
+
+    @property
+    def gravity(self) -> tuple[float, ...]:
+        """The acceleration of free fall [m/s²] (3,) that the description says, else (0, 0, -9.81)."""
+        return self.model.tree.gravity or STANDARD_GRAVITY
 
     # -- kinematics ----------------------------------------------------------------------------------------------
 
@@ -71,6 +77,16 @@ class RobotModel(JointSpace):
         jacobian = jacobian.reshape(*batch, 6, self.nv)
         return jacobian[..., :3, :], jacobian[..., 3:, :]
 
+    def close_loops(self, q: Tensor, *, iterations: int = 30, tolerance: float | None = None) -> Tensor:
+        """Return coordinates (*batch, nq) near q at which the loops of the description are closed.
+
+        Joints move as little as they can, a floating base not at all. `tolerance` [m, rad] is 1e-12, in float32 1e-6,
+        unless given. Gradients are those of the projection, to first order in how far the loops were open.
+        """
+        self._flatten(q=(q, self.nq))
+        usual = 1e-12 if self.dtype == torch.float64 else 1e-6
+        return close_loops(self, q, iterations=iterations, tolerance=usual if tolerance is None else tolerance)
+
     def _poses(self, q: Tensor, links: tuple[int, ...]) -> Tensor:
         batch, (flat,) = self._flatten(q=(q, self.nq))
         kinematics = self._for_batch(self.kinematics({"q": flat}), batch)
@@ -89,14 +105,15 @@ class RobotModel(JointSpace):
         include_gravity: bool = True,
         use_damping: bool = False,
         use_friction: bool = False,
+        include_springs: bool = True,
         gravity: Gravity | None = None,
         external_forces: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Return the joint forces tau [N·m, N] (*batch, nv) that give the accelerations `qdd_des` [rad/s², m/s²].
 
-        `gravity` [m/s²] (3,) or (*batch, 3) replaces (0, 0, -9.81). `external_forces` maps link names to wrenches
+        `gravity` [m/s²] (3,) or (*batch, 3) replaces `self.gravity`. `external_forces` maps link names to wrenches
         (*batch, 6): torque [N·m] then force [N], in world axes, acting at the link's origin. Damping and dry
-        friction resist the motion where asked for; armature always counts.
+        friction resist the motion where asked for; armature always counts, and springs unless left out.
         """
         batch, (q, qd, qdd, *wrenches) = self._flatten(
             q=(q, self.nq), qd=(qd, self.nv), qdd_des=(qdd_des, self.nv), **_named(external_forces)
@@ -107,6 +124,8 @@ class RobotModel(JointSpace):
         tau = self._programs.inverse_dynamics()(
             self._coordinates(q), self._velocities(qd), self._velocities(qdd), *terms
         )
+        if include_springs and self.has_springs:
+            tau = tau - self._spring_forces(q, qd, use_damping)
         if self.model.coupling is not None:
             tau = tau @ self._coupling()[2]
         return tau.reshape(*batch, self.nv)
@@ -119,10 +138,11 @@ class RobotModel(JointSpace):
         include_gravity: bool = True,
         use_damping: bool = False,
         use_friction: bool = False,
+        include_springs: bool = True,
         gravity: Gravity | None = None,
         external_forces: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return the joint forces [N·m, N] (*batch, nv) at zero acceleration: velocity terms, gravity, friction."""
+        """Return the joint forces [N·m, N] (*batch, nv) at zero acceleration, springs included."""
         return self.compute_inverse_dynamics(
             q,
             qd,
@@ -130,6 +150,7 @@ class RobotModel(JointSpace):
             include_gravity=include_gravity,
             use_damping=use_damping,
             use_friction=use_friction,
+            include_springs=include_springs,
             gravity=gravity,
             external_forces=external_forces,
         )
@@ -154,6 +175,7 @@ class RobotModel(JointSpace):
         include_gravity: bool = True,
         use_damping: bool = False,
         use_friction: bool = False,
+        include_springs: bool = True,
         gravity: Gravity | None = None,
         external_forces: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
@@ -170,6 +192,7 @@ class RobotModel(JointSpace):
                 include_gravity=include_gravity,
                 use_damping=use_damping,
                 use_friction=use_friction,
+                include_springs=include_springs,
                 gravity=gravity,
                 external_forces=external_forces,
             )
@@ -184,6 +207,8 @@ class RobotModel(JointSpace):
         terms = self._terms(
             batch, q, qd, include_gravity, use_damping, use_friction, gravity, external_forces, wrenches
         )
+        if include_springs and self.has_springs:
+            tau = tau + self._spring_forces(q, qd, use_damping)
         return self._programs.forward_dynamics()(q, qd, tau, *terms).reshape(*batch, self.nv)
 
     # -- the robot as a whole ------------------------------------------------------------------------------------
@@ -209,9 +234,13 @@ class RobotModel(JointSpace):
         return totals[..., 9] + rotors.expand(batch.numel()).reshape(batch)
 
     def compute_potential_energy(self, q: Tensor, *, gravity: Gravity | None = None) -> Tensor:
-        """Return the potential energy [J] (*batch,) in a uniform gravity field, zero at the world's origin."""
+        """Return the potential energy [J] (*batch,), of gravity, zero at the world's origin, and of springs."""
         totals, _ = self._totals(q, self._like.new_zeros(self.nv))
-        return -(self._gravity(gravity) * totals[..., 6:9]).sum(-1)
+        energy = -(self._gravity(gravity) * totals[..., 6:9]).sum(-1)
+        if self.has_springs:
+            batch, (flat,) = self._flatten(q=(q, self.nq))
+            energy = energy + self._spring_energy(flat).expand(batch.numel()).reshape(batch)
+        return energy
 
     def compute_total_mass(self) -> Tensor:
         """Return the mass [kg] of the links that move; (b,) where masses are given per robot."""
@@ -311,7 +340,7 @@ class RobotModel(JointSpace):
 
     def _gravity(self, gravity: Gravity | None) -> Tensor:
         if gravity is None:
-            return self._cached("gravity", lambda: self._like.new_tensor(STANDARD_GRAVITY))
+            return self._cached("gravity", lambda: self._like.new_tensor(self.gravity))
         if not isinstance(gravity, Tensor):
             gravity = self._like.new_tensor(gravity)
         if gravity.shape[-1:] != (3,) or gravity.dtype != self.dtype or gravity.device != self.device:

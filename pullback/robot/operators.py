@@ -17,6 +17,7 @@ from pullback.robot.topology import Topology
 MOTION = ("external_forces", "gravity", "placements", "inertias", "dofs")
 POSES = Operator("forward kinematics", ("q", "placements", "frames"), kinematics_kernels.pose_kernels)
 JACOBIAN = Operator("the Jacobian", ("q", "placements", "frames"), kinematics_kernels.jacobian_kernels)
+VELOCITIES = Operator("link velocities", ("q", "qd", "placements", "frames"), kinematics_kernels.velocity_kernels)
 INVERSE_DYNAMICS = Operator("inverse dynamics", ("q", "qd", "qdd_des", *MOTION), rnea_kernels.kernels, shows_q=True)
 FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "f", *MOTION), aba_kernels.kernels, shows_q=True)
 MASS_MATRIX = Operator("the mass matrix", ("q", "placements", "inertias", "dofs"), crba_kernels.kernels)

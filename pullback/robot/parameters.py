@@ -32,6 +32,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "joint_damping": (),
     "joint_friction": (),
     "joint_armature": (),
+    "joint_stiffness": (),
+    "joint_rest": (),
 }
 """The parameters of a link and their shapes; "inertial" is mass, com and inertia_mat as one pseudo-inertia."""
 
@@ -39,6 +41,7 @@ KINEMATIC = ("trans", "rot_angles")
 PARTS = ("mass", "com", "inertia_mat")
 INERTIAL = (*PARTS, "inertial")
 DOF = ("joint_armature", "joint_damping", "joint_friction")
+SPRING = ("joint_stiffness", "joint_rest")
 
 
 class Kinematics(NamedTuple):
@@ -78,6 +81,8 @@ class Values:
             "joint_damping": tensor([0.0 if j is None else j.damping for j in joints]),
             "joint_friction": tensor([0.0 if j is None else j.friction for j in joints]),
             "joint_armature": tensor([0.0 if j is None else j.armature for j in joints]),
+            "joint_stiffness": tensor([0.0 if j is None else j.stiffness for j in joints]),
+            "joint_rest": tensor([0.0 if j is None else j.rest for j in joints]),
         }
         self.R_BL = tensor([b.R_LB.T for b in model.bodies]).reshape(-1, 3, 3)
 

@@ -48,6 +48,10 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def load6(a: _a, row: int, w: int) -> _v6:
         """Read the spatial vector that starts at `row`."""
 
+    @wp.func_native(_LOAD.format(c=f"wp::vec_t<10, {_name}>", n=10, field=_VECTOR, real=_name))
+    def load10(a: _a, row: int, w: int) -> _v10:
+        """Read the 10-vector that starts at `row`."""
+
     @wp.func_native(_LOAD.format(c=f"wp::mat_t<3, 3, {_name}>", n=9, field=_MATRIX, real=_name))
     def load33(a: _a, row: int, w: int) -> _m33:
         """Read the 3x3 matrix stored row by row from `row` on."""

@@ -41,7 +41,8 @@ Tensor = torch.Tensor
 DT = 2e-3
 ARM, HAND, BLOCK = "arm", "panda_hand_tcp", "block"
 FINGERS = ("panda_leftfinger", "panda_rightfinger")
-HOME = (0.0, -0.4, 0.0, -2.2, 0.0, 1.8, pi / 4, 0.04, 0.04)
+HOME = (0.0, -0.4, 0.0, -2.2, 0.0, 1.8, pi / 4, 0.04)
+"""Of the arm's joints [rad] and the left finger [m], which the right one follows."""
 KP = (600.0, 600.0, 600.0, 600.0, 250.0, 150.0, 50.0)
 KD = (50.0, 50.0, 50.0, 50.0, 30.0, 25.0, 15.0)
 SIZE, MASS = 0.04, 0.1
@@ -126,7 +127,7 @@ class Placed:
     """(B, knots, 7) [rad]"""
     motion: Trajectory
     controls: Tensor
-    """(T, B, 9)"""
+    """(T, B, 8)"""
     before: Verdict
     """Of the first guess."""
     after: Verdict
@@ -172,10 +173,8 @@ def run(options: Options) -> Placed:
 
 
 def gripper() -> RobotModel:
-    """Return the Panda with two fingers that move on their own, each with its rubber tip to touch with."""
+    """Return the Panda with its hand, of which only the fingers' rubber tips touch; the right follows the left."""
     tree = read("panda_gripper")
-    for joint in tree.joints:
-        joint.mimic = None
     for link in tree.links:
         if link.name in FINGERS:
             link.shapes = link.shapes[-1:]
@@ -187,7 +186,8 @@ def build() -> World:
     # a little softness makes the forces of the many contacts of a grip unique
     world = World(contact=Exact(cfm=1e-3))
     servos = {f"panda_joint{k}": PositionServo(kp, kd) for k, (kp, kd) in enumerate(zip(KP, KD), start=1)}
-    servos |= {f"panda_finger_joint{k}": PositionServo(kp=1000.0, kd=30.0, limit=20.0) for k in (1, 2)}
+    # one drive closes both fingers, with half of its force each
+    servos["panda_finger_joint1"] = PositionServo(kp=2000.0, kd=60.0, limit=40.0)
     world.add(
         gripper(), name=ARM, q=torch.tensor(HOME), actuators=servos, collision_links=list(FINGERS), friction=0.4
     )  # fmt: skip
@@ -268,17 +268,17 @@ class Task:
             )  # fmt: skip
             if not bool(reached.reached.all()):
                 raise PullbackError(f"the arm does not reach everywhere it should: {reached}")
-            q = torch.cat([reached.q[:, :7], torch.full_like(goal[:, :2], OPEN)], -1)
+            q = torch.cat([reached.q[:, :7], torch.full_like(goal[:, :1], OPEN)], -1)
             knots.append(q)
         knots = torch.stack([*knots, q], 1)
         still = torch.zeros_like(knots.flatten(0, 1))
         weight = self.robot.compute_inverse_dynamics(knots.flatten(0, 1), still, still, include_gravity=True)
-        return (knots + weight.view_as(knots) / torch.tensor((*KP, 1.0, 1.0)).to(knots))[..., :7].contiguous()
+        return (knots + weight.view_as(knots) / torch.tensor((*KP, 1.0)).to(knots))[..., :7].contiguous()
 
     def controls(self, knots: Tensor) -> Tensor:
-        """Return servo targets (T, B, 9) from knots (B, knots, 7)."""
+        """Return servo targets (T, B, 8) from knots (B, knots, 7)."""
         arm = torch.einsum("tk,bkj->tbj", self.between, knots)
-        return torch.cat([arm, self.widths.expand(-1, self.batch, 2)], -1)
+        return torch.cat([arm, self.widths.expand(-1, self.batch, 1)], -1)
 
     def loss(self, knots: Tensor) -> Tensor:
         """Return how far blocks end from their goals, and the hand from block and goal when it grips and lets go."""
@@ -291,7 +291,7 @@ class Task:
         total = total + saturate(0.01 * speed.square().sum(-1))
         grip = [(share, scenes.start, scenes.start_turn) for share in GRIPPING]
         for share, position, turn in (*grip, (OPENING, scenes.goal, scenes.goal_turn)):
-            moment = motion.q[round(share * self.steps), :, :9]
+            moment = motion.q[round(share * self.steps), :, :8]
             hand, pointing = self.robot.compute_forward_kinematics(moment, HAND)
             total = total + apart(hand, position) + off_by(pointing, downward(turn))
         return total

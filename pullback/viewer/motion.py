@@ -58,8 +58,9 @@ def link_poses(sim: Sim, item: Placed, q: Tensor, world: int) -> dict[int, tuple
     if robot is None:
         return {WORLD: (np.zeros((len(q), 3)), np.tile([1.0, 0.0, 0.0, 0.0], (len(q), 1)))}
     moving = [other.robot for other in sim.world.items[: sim.world.items.index(item)] if other.robot is not None]
-    first = sum(other.nq for other in moving)
-    own = q[..., first : first + robot.nq].to(robot.device, robot.dtype)
+    first = sum(other.model.nq_all for other in moving)
+    given = [first + k for k in robot.model.independent_coordinates()]
+    own = q[..., given].to(robot.device, robot.dtype)
     # parameters that are learned may differ between worlds, and are then given for all of them
     own = own if len(robot.learned) else own[:, world : world + 1]
     with torch.no_grad():

@@ -254,6 +254,41 @@ def test_ant_is_what_mujoco_finds():
         )
 
 
+@pytest.mark.filterwarnings("ignore::pullback.core.errors.DescriptionWarning")
+def test_hopper_has_the_dynamics_and_shapes_of_the_original():
+    pytest.importorskip("mujoco")
+    shipped, found = read("hopper"), read(locate("gymnasium", "gymnasium/envs/mujoco/assets/hopper.xml"))
+    moving = [[joint for joint in tree.joints if joint.type != "fixed"] for tree in (shipped, found)]
+    for joint, other in zip(*moving, strict=True):
+        for name in ("name", "type", "damping", "friction", "armature", "gear"):
+            assert getattr(joint, name) == getattr(other, name), joint.name
+        np.testing.assert_allclose(joint.axis, other.axis, rtol=0, atol=FRAMES)
+        for name in ("lower", "upper", "velocity", "effort"):
+            assert getattr(joint.limits, name) == pytest.approx(getattr(other.limits, name), abs=FRAMES)
+    # links of the original have frames of their own: compare what is where, for some angles
+    q = dict(zip((joint.name for joint in moving[0]), np.random.default_rng(0).uniform(-1, 1, 6)))
+    poses, expected = link_poses(shipped, q), link_poses(found, q)
+    for name in ("torso", "thigh", "leg", "foot"):
+        a, b = (next(link for link in tree.links if link.name == name) for tree in (shipped, found))
+        X, Y = poses[name], expected[name]
+        assert a.mass == pytest.approx(b.mass, abs=FRAMES)
+        np.testing.assert_allclose(
+            X.translation + X.rotation @ a.com, Y.translation + Y.rotation @ b.com, rtol=0, atol=FRAMES
+        )
+        np.testing.assert_allclose(
+            X.rotation @ a.inertia @ X.rotation.T, Y.rotation @ b.inertia @ Y.rotation.T, rtol=0, atol=FRAMES
+        )
+        (shape,), (other,) = a.shapes, b.shapes
+        assert (shape.type, shape.friction) == (other.type, other.friction)
+        np.testing.assert_allclose(shape.size, other.size, rtol=0, atol=FRAMES)
+        np.testing.assert_allclose(
+            X.translation + X.rotation @ shape.origin.translation,
+            Y.translation + Y.rotation @ other.origin.translation,
+            rtol=0,
+            atol=FRAMES,
+        )
+
+
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_pendulum(n):
     tree = read(f"pendulum{n}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pullback.core.errors import DescriptionError
+from pullback.core.errors import DescriptionError, DescriptionWarning
 from pullback.description import mjcf
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Joint, Limits, Pose, Tree
@@ -44,7 +44,7 @@ def motion(joint: Joint, q: np.ndarray) -> Pose:
         return Pose(q[0] * joint.axis)
     if joint.type == "fixed":
         return Pose()
-    if joint.type == "ball":
+    if joint.type in ("ball", "floating"):
         w, axis = q[0], q[1:]
     else:
         w, axis = np.cos(q[0] / 2), np.sin(q[0] / 2) * joint.axis
@@ -98,7 +98,7 @@ GYMNASIUM = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:compiler attribute 'settotalmass'")
+@pytest.mark.filterwarnings("ignore:compiler attribute 'settotalmass'", "ignore::pullback.DescriptionWarning")
 @pytest.mark.parametrize("robot", GYMNASIUM)
 def test_kinematics_of_gymnasium_robots(robot):
     try:
@@ -137,8 +137,12 @@ def test_free_joint_makes_a_floating_base(read):
     assert tree.problems == []
 
 
-def test_place_of_a_fixed_root_is_noted(read):
-    assert "the place of body 'base' in the world (0, 0, 1) is left out" in read(body("base", pos="0 0 1")).problems[0]
+def test_place_of_a_fixed_root_is_kept(read):
+    tree = read(body("base", pos="0 0 1", more='euler="90 0 0"'))
+    assert [link.name for link in tree.links] == ["world", "base"]
+    np.testing.assert_array_equal(tree.joints[0].origin.translation, [0, 0, 1])
+    np.testing.assert_allclose(tree.joints[0].origin.rotation, [[1, 0, 0], [0, 0, -1], [0, 1, 0]], atol=EXACT)
+    assert tree.problems == []
 
 
 def test_moving_top_body_hangs_on_the_world(read):
@@ -156,7 +160,9 @@ def test_several_top_bodies_hang_on_the_world(read):
         ("fixed", "world", "table"),
         ("floating", "world", "ball"),
     ]
-    np.testing.assert_array_equal(tree.joints[1].origin.translation, [0, 0, 3])
+    # the coordinates of a free joint are those in the world
+    np.testing.assert_array_equal(tree.joints[1].origin.translation, [0, 0, 0])
+    np.testing.assert_array_equal(tree.initial["ball/joint0"], [0, 0, 3, 0, 0, 0, 1])
 
 
 def test_several_joints_become_a_chain(read):
@@ -212,38 +218,11 @@ def test_motor(read):
     assert joint.limits.effort == 3.0
 
 
-def test_servo_keeps_gear_and_force_range(read):
-    joint, problems = drive(read, '<position name="servo" joint="elbow" kp="100" ctrlrange="-1 1" forcerange="-5 5"/>')
-    assert (joint.gear, joint.limits.effort) == (1.0, 5.0)
-    assert "actuator 'servo' is not a plain motor" in problems[0]
-
-
-def test_second_actuator_is_noted(read):
-    joint, problems = drive(read, '<motor joint="elbow" gear="2"/><motor name="more" joint="elbow" gear="3"/>')
-    assert joint.gear == 2.0
-    assert problems == ["arm.xml: actuator 'more' is left out; joint 'elbow' already has one"]
-
-
-def test_what_has_no_counterpart_is_noted(read):
-    spring = '<joint name="elbow" stiffness="2"/>'
-    joint, problems = drive(read, '<motor name="ball" joint="wrist"/>', spring + body("hand", BALL))
-    assert joint.gear is None
-    assert any("'elbow': its spring (stiffness 2) is left out" in problem for problem in problems)
-    assert any("actuator 'ball' is left out; only those on a hinge or slide joint" in problem for problem in problems)
-    tree = read(body("base", body("arm", '<joint name="a"/>') + body("leg", '<joint name="b"/>')), EQUALITY)
-    assert tree.problems == [
-        "arm.xml: equality constraint 'equality0' is left out: it is a joint; connect and weld are read"
-    ]
-
-
-BALL = '<joint name="wrist" type="ball"/>'
-EQUALITY = '<equality><joint joint1="a" joint2="b"/></equality>'
-
-
 def test_ball_joint(read):
-    tree = read(body("base", body("hand", '<joint name="wrist" type="ball" damping="2" range="0 30"/>')))
+    with pytest.warns(DescriptionWarning, match="the range of 'wrist', a ball joint"):
+        tree = read(body("base", body("hand", '<joint name="wrist" type="ball" damping="2" range="0 30"/>')))
     assert (tree.joints[0].type, tree.joints[0].damping) == ("ball", 2.0)
-    assert tree.problems == ["arm.xml: joint 'wrist': the range of a ball joint is left out"]
+    assert tree.problems == ["arm.xml: left out: the range of 'wrist', a ball joint"]
 
 
 # --- links and shapes
@@ -268,8 +247,8 @@ def test_shapes(read):
 
 def test_unknown_shapes_are_left_out(read, monkeypatch):
     monkeypatch.delitem(mjcf.SIZES, "ELLIPSOID")
-    tree = read('<body name="base"><geom type="ellipsoid" size="0.1 0.2 0.3"/></body>')
-    assert tree.problems == ["arm.xml: link 'base': a geom of type ellipsoid is left out; no such shape here"]
+    with pytest.warns(DescriptionWarning, match="a geom of type ellipsoid of link 'base'"):
+        read('<body name="base"><geom type="ellipsoid" size="0.1 0.2 0.3"/></body>')
 
 
 def test_floor_does_not_belong_to_the_robot(read):

@@ -151,12 +151,6 @@ def wanted_forces(model: Model, driven: Actuators, q: Tensor, qd: Tensor, u: Ten
     return gain * u - kp * q[[coordinate[dof] for dof in driven.dofs]] - kd * qd[driven.dofs]
 
 
-def ahead_actuators(driven: Actuators, dt: float) -> Actuators:
-    """Return actuators with kp q at the coordinate after the step, q + dt v, as a function of q and v."""
-    gain, kp, kd, limit = driven.rows.unbind(1)
-    return Actuators(driven.dofs, torch.stack([gain, kp, kd + dt * kp, limit], 1))
-
-
 def actuator_forces(model: Model, driven: Actuators | None, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
     """Return tau = clamp(gain u - kp q - kd qd, -limit, limit), and zero on dofs without an actuator."""
     if driven is None or u is None:
@@ -375,7 +369,10 @@ def step(
     M = M + torch.diag(settings.dt * dof_values(model, parameters["joint_damping"]))
     if driven is None or u is None:
         return step_under(model, parameters, q, qd, torch.zeros_like(qd), M, **options)[0]
-    driven, held = ahead_actuators(driven, settings.dt), torch.zeros(len(driven.dofs), dtype=q.dtype)
+    # kp q at the coordinate after the step, q + dt v, as a function of q and v
+    gain, kp, kd, limit = driven.rows.unbind(1)
+    driven = Actuators(driven.dofs, torch.stack([gain, kp, kd + settings.dt * kp, limit], 1))
+    held = torch.zeros(len(driven.dofs), dtype=q.dtype)
     while True:
         tau, inertias = held_forces(model, driven, held, q, qd, u, settings.dt)
         outcome, velocity = step_under(model, parameters, q, qd, tau, M + torch.diag(inertias), **options)

@@ -54,8 +54,10 @@ def test_worlds_that_were_once_wrong(seed):
 def test_a_gradient_too_large_for_float32_is_an_error():
     """Sweeps that do not converge and double the gradient each, step after step."""
     drawn = draw(226, plain=True, worlds=16, steps=128)
+    drawn.world.contact = replace(drawn.world.contact, finish=False)
+    sim = drawn.world.compile(dt=drawn.sim.dt, dtype=drawn.sim.dtype, substeps=drawn.sim.substeps)
     q = drawn.state.q.clone().requires_grad_()
-    states = drawn.sim.rollout(replace(drawn.state, q=q), drawn.controls[:14])
+    states = sim.rollout(replace(drawn.state, q=q), drawn.controls[:14])
     loss = states.q[-1].sum()
     assert loss.isfinite()
     with pytest.raises(pb.GradientError, match=r"gradient of the rollout is not finite in .* each sweep may double"):
@@ -102,10 +104,10 @@ def test_a_seed_is_a_world():
 def steps_of(seed: int, kind: str):
     """Return a world, its steps side by side, their flags and contacts."""
     drawn = draw(seed, kind=kind, steps=STEPS)
-    states = drawn.sim.rollout(drawn.state, drawn.controls)
+    states = drawn.sim.rollout(drawn.state, drawn.controls, check=False)
     steps = side_by_side(drawn, states)
     drawn.spread(steps.index)
-    again = drawn.sim.step(steps.state, steps.u)
+    again = drawn.sim.step(steps.state, steps.u, check=False)
     assert again.status is not None
     contacts = contacts_of(drawn.sim, drawn.sim.contacts(steps.state, steps.u))
     return drawn, states, steps, again.status.code.numpy(), contacts

@@ -1,5 +1,7 @@
 """The rows of a world: what they hold, their gradients, and what is remembered between calls."""
 
+from math import inf
+
 import numpy as np
 import pytest
 import torch
@@ -120,7 +122,11 @@ def test_rows_of_actuators():
     }
     world.add(load("panda"), actuators=joints, collision_links=[])
     world.add(load("ant"), collision_links=[])
-    rows = parameters(world)().actuators.reshape(-1, 4).tolist()
+    numbers = parameters(world)().actuators.reshape(-1, 10)
+    assert numbers[:, [3, 8, 9]].tolist() == [[0, 0, 0]] * 12
+    assert numbers[:, 6:8].tolist() == [[-inf, inf]] * 12
+    assert (numbers[:, 4] == -numbers[:, 5]).all()
+    rows = numbers[:, [0, 1, 2, 5]].tolist()
     assert rows[:4] == [[1, 1, 0.5, 3], [4, 0, 4, 87], [2, 2, 0.5, 3], [2, 0, 0, 12]]
     assert rows[4:] == [[150, 0, 0, 150]] * 8
     assert world.actuator_names[:4] == [f"panda/panda_joint{k}" for k in (1, 2, 4, 7)]
@@ -136,7 +142,7 @@ def test_actuators_keep_the_order_of_the_joints():
     world.add(
         load("panda"), actuators={f"panda_joint{k}": servos[n] for k, n in enumerate(order, 1)}, collision_links=[]
     )
-    assert parameters(world)().actuators[0, ::4].tolist() == list(order)
+    assert parameters(world)().actuators[0, ::10].tolist() == list(order)
 
 
 def test_rows_of_limits():
@@ -179,7 +185,7 @@ def test_rows_are_differentiable_in_everything():
         world = World(gravity=gravity)
         robot = load("laikago", "floating")
         robot.learned[robot._key("toeFR", "trans")] = Constant(trans)
-        world.add(robot, name="dog", collision_links=TOES, actuators=PositionServo(kp, kd, limit))
+        world.add(robot, name="dog", collision_links=TOES, actuators=PositionServo(kp, kd, limit, (-9, 9)))
         world.add_ground(friction=mu)
         world.set_shape("dog", restitution=bounce)
         world.set_shape("dog/toeFL/0", size=radius, position=position, orientation=orientation)
@@ -240,7 +246,7 @@ def test_values_for_each_world():
     world.gravity = torch.randn(5, 3, dtype=F64)
     call = parameters(world)
     rows = call()
-    assert [x.shape[0] for x in rows] == [5, 1, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1]
+    assert [x.shape[0] for x in rows] == [5, 1, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1]
     assert call.packed().shape == (5, sum(x.shape[1] for x in rows))
     torch.testing.assert_close(call.packed(), torch.cat([x.expand(5, -1) for x in rows], 1))
     world.gravity = torch.randn(4, 3, dtype=F64)
@@ -286,7 +292,7 @@ def test_replaced_values_are_seen():
     world.robots["dog"].set_link_param("chassis", "mass", 20.0)
     assert call().inertias[0, 0] > before.inertias[0, 0]
     world.set_actuators("dog", PositionServo(kp=10.0))
-    assert call().actuators.reshape(-1, 4)[0].tolist() == [10, 10, 0, 100]
+    assert call().actuators.reshape(-1, 10)[0, :6].tolist() == [10, 10, 0, 0, -100, 100]
 
 
 def test_values_that_are_set_are_remembered_until_they_change():

@@ -102,8 +102,8 @@ def tumbling(dt: float) -> tuple[float, float, float]:
 def test_momentum_of_a_tumbling_box():
     linear, angular, energy = tumbling(1e-3)
     assert linear < 1e-12
-    assert angular < 0.01
-    assert energy < 0.006
+    assert angular < 0.002
+    assert energy < 1e-11
     _, finer, _ = tumbling(5e-4)
     assert angular / finer == pytest.approx(2.0, rel=0.05)
 

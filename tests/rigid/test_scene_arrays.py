@@ -48,7 +48,7 @@ def test_robots_are_numbered_one_after_another():
     assert arrays.parent[n] == -1
     assert arrays.parent[n + 1 :].tolist() == list(range(n, n + 6))
     assert arrays.v_start[n:].tolist() == list(range(split, split + 7))
-    assert arrays.actuator_dof.tolist() == [*range(6, 18), *range(split, split + 7)]
+    assert arrays.drives.dof.tolist() == [*range(6, 18), *range(split, split + 7)]
     assert arrays.limit_dof.tolist() == list(range(split, split + 7))
     assert arrays.dof_coordinate.tolist() == [*[-1] * 6, *range(7, 26)]
 

@@ -31,10 +31,10 @@ def arm() -> pb.World:
     return world
 
 
-def dog(*, contact: pb.PGS | None = None, **options) -> pb.World:
+def dog(*, contact: pb.PGS | None = None, height: float = 0.52, **options) -> pb.World:
     """Return a Laikago about to stand on its toes."""
     world = pb.World(contact=contact)
-    world.add(load("laikago", "floating"), name="dog", position=(0, 0, 0.52), collision_links=TOES, **options)
+    world.add(load("laikago", "floating"), name="dog", position=(0, 0, height), collision_links=TOES, **options)
     world.add_ground(friction=0.8)
     return world
 
@@ -199,7 +199,7 @@ def test_bad_states():
     refuse("the state is a Tensor; expected a pb.State", sim.step, state.q)
     refuse("q is torch.float32 on cpu", sim.step, pb.State(state.q.float(), state.qd))
     refuse("the state has impulses .* starts cold", sim.step, pb.State(state.q, state.qd, state.q))
-    refuse("batch is 0; give the number of worlds", sim.initial_state, 0)
+    refuse("batch is 0; give a whole number from 1 on", sim.initial_state, 0)
     refuse("batch is True", sim.initial_state, True)
     warm = ball(contact=pb.PGS(warm_start=True)).compile(dt=DT, dtype=F64)
     state = warm.initial_state()
@@ -254,7 +254,7 @@ def test_a_world_that_diverges_leaves_the_others_alone(warm_start, substeps):
 
 @pytest.mark.parametrize("warm_start", [False, True])
 def test_more_contacts_than_there_is_room_for(warm_start):
-    world = dog(contact=pb.PGS(warm_start=warm_start))
+    world = dog(contact=pb.PGS(warm_start=warm_start), height=3.0)
     sim = world.compile(dt=DT, dtype=F64, max_contacts=2)
     state = sim.initial_state(batch=2)
     state.q[:, 2] = torch.tensor([3.0, 0.3], dtype=F64)

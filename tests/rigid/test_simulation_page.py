@@ -36,6 +36,10 @@ def test_simulation():
     assert right > 0.002
     assert left + right == pytest.approx(0.1, abs=1e-6)
     assert float(found["anchor"].grad.norm()) > 0.0
+    # joint 7 turns half as far as joint 5, the other way
+    assert float(found["closed"].q[-1, 0, 4]) > 0.01
+    assert float(found["closed"].q[-1, 0, 6]) == pytest.approx(-0.5 * float(found["closed"].q[-1, 0, 4]), abs=1e-8)
+    assert float(found["ratio"].grad) > 0.0
     assert found["maps"].A.shape == (20, 1, 24, 24)
     assert float(found["hole"].grad) == pytest.approx(-0.03 / (0.035**2 - 0.03**2) ** 0.5, rel=0.1)
     assert float(found["stiffness"].grad) == pytest.approx(9.81 / 2e4**2, rel=1e-3)

@@ -169,6 +169,8 @@ def test_what_a_urdf_cannot_hold_is_said(tmp_path):
     tree = hinged("continuous", gear=3.0)
     with pytest.warns(DescriptionWarning, match="the gears of j are left out"):
         write_urdf(tree, tmp_path / "robot.urdf")
+    with pytest.warns(DescriptionWarning, match="the springs of j are left out"):
+        write_urdf(hinged("continuous", stiffness=3.0), tmp_path / "robot.urdf")
     tree = hinged("continuous")
     tree.links[1].shapes = [Shape("plane", ())]
     with pytest.warns(DescriptionWarning, match="link 'b' in hinged: a plane is left out"):

@@ -59,7 +59,7 @@ def test_learning_moves_the_block_to_its_goal(tmp_path, capsys):
     assert found.after.width.item() > 0.035
     assert "blocks placed after 25 epochs" in capsys.readouterr().out
     saved = np.load(tmp_path / "pick_and_place.npz")
-    assert saved["u"].shape[1] == 9
+    assert saved["u"].shape[1] == 8
     assert len(saved["q"]) == len(saved["u"]) + 1
     assert (tmp_path / "pick_and_place.png").read_bytes().startswith(b"\x89PNG")
 
@@ -72,9 +72,38 @@ def test_targets_pass_through_the_knots():
         assert (between @ values)[round(1000 * moment)].item() == pytest.approx(knot, abs=1e-6)
 
 
+def test_the_right_finger_follows_the_left_through_the_grasp(sim):
+    task = Task(sim, draw_scenes(1, 0, "cpu"), 3.5)
+    motion, _ = task.watch(task.first_knots())
+    # the hand opens and closes, and holds a block between
+    assert motion.q[:, 0, 7].amax() - motion.q[:, 0, 7].amin() > 0.015
+    assert (motion.q[..., 7] - motion.q[..., 8]).abs().max() < 1e-6
+
+
+def test_the_gradient_passes_through_the_grip(sim):
+    task = Task(sim, draw_scenes(1, 0, "cpu"), 3.5)
+    controls = task.controls(task.first_knots()).detach()
+    grip, lift = round(0.35 * task.steps), round(0.38 * task.steps)
+    with torch.no_grad():
+        held = sim.rollout(task.state, controls[:grip])[-1]
+
+    def height(change: torch.Tensor) -> torch.Tensor:
+        """Return how high [m] the block is carried by friction, for a change of the servos' targets."""
+        return sim.rollout(held, controls[grip:lift] + change).q[-1, 0, 11]
+
+    change = torch.zeros(8, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(height(change), change)
+    # bending the elbow raises the hand, and with it the block
+    along = torch.tensor([0.0, -1.0, 0.0, 0.5, 0.0, 0.3, 0.0, -0.01], dtype=torch.float64)
+    with torch.no_grad():
+        difference = (height(1e-6 * along) - height(-1e-6 * along)) / 2e-6
+    assert float(gradient @ along) > 0.05
+    assert float(gradient @ along) == pytest.approx(float(difference), rel=1e-4)
+
+
 def test_both_fingers_move_and_touch_with_their_tips():
     robot = gripper()
-    assert robot.nv == 9
+    assert (robot.nv, robot.model.nv_all) == (8, 9)
     shapes = {link.name: len(link.shapes) for link in robot.model.links}
     assert [shapes[name] for name in FINGERS] == [1, 1]
 

@@ -25,7 +25,7 @@ PARTS = {
 }
 OWN = {"pullback", "tests", "bench", "checks", "examples", "tools"}
 EXTRAS = {
-    "pullback": ("viz", "mjcf", "mesh", "search"),
+    "pullback": ("viz", "mjcf", "mesh", "search", "learn"),
     "tests": ("dev",),
     "tools": ("dev",),
     "checks": ("dev",),
@@ -75,5 +75,5 @@ def test_a_missing_declaration_is_found():
 
 def test_constraints_name_what_is_declared():
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    base = declared() | declared("viz", "mjcf", "mesh", "search")
+    base = declared() | declared("viz", "mjcf", "mesh", "search", "learn")
     assert base - pinned == set()

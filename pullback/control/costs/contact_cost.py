@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from pullback.control.costs.costs import Blocks, BoundCost, Cost, Place, Values
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError
+from pullback.rigid.observe import pair_signs
 from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
@@ -53,35 +53,10 @@ class ContactForce(Cost):
                 f"a {what} has no contacts: integrator={sim.integrator!r} is for motion without them; "
                 f"compile with integrator='semi_implicit'"
             )
-        signs = _signs(sim, self.body, self.other)
+        signs = pair_signs(sim, self.body, self.other)
         target = place.tensor(f"the target of a {what}", self.target, 3)
         weights = scale * place.weights(f"the weights of a {what}", self.weights, 3)
         return _BoundForce(sim, torch.as_tensor(signs, dtype=sim.dtype, device=sim.device), target, weights)
-
-
-def _signs(sim: Sim, body: str, other: str | None) -> np.ndarray:
-    """Return the sign of each pair's force, which acts on its first shape: 1, -1 for the reaction, or 0."""
-    a, b = _owned(sim, body), np.ones(sim.arrays.nshape, bool) if other is None else _owned(sim, other)
-    first, second = sim.arrays.pair_a, sim.arrays.pair_b
-    signs = (a[first] & b[second]).astype(int) - (a[second] & b[first])
-    if not signs.any():
-        them = f"{body!r} and {other!r}" if other is not None else f"{body!r} and anything else"
-        raise PullbackError(
-            f"no contact between {them} is computed in this world, so there is no force; look at group, mask, "
-            f"self_collision, and compile(without=...)"
-        )
-    return signs
-
-
-def _owned(sim: Sim, name: str) -> np.ndarray:
-    """Return which shapes belong to a body, or to a name below it."""
-    shapes = sim.arrays.shape_names
-    owned = np.array([shape == name or shape.startswith(f"{name}/") for shape in shapes], bool)
-    if not owned.any():
-        # shapes of links are numbered
-        bodies = dict.fromkeys("/".join(shape.split("/")[:2]) for shape in shapes)
-        raise unknown_name("body with a collision shape", name, bodies)
-    return owned
 
 
 class _BoundForce(BoundCost):

@@ -12,6 +12,7 @@ import torch
 from pullback.control.costs.costs import Blocks, BoundSum, Cost, Place, Values, bind, numbers
 from pullback.control.ilqr.riccati import Quadratic
 from pullback.core.errors import PullbackError
+from pullback.rigid.compile.scene import ACTUATOR_ROWS
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 
@@ -208,7 +209,7 @@ def _check_bounds(problem: Problem, lower: Values | None, upper: Values | None) 
 def _within_motors(problem: Problem, low: Tensor | None, high: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Return bounds within the motors' limits: beyond them a torque has no effect and no gradient."""
     sim, shape = problem.sim, (problem.horizon, problem.batch, problem.sim.nu)
-    numbers = sim.parameters().actuators.detach().unflatten(1, (sim.nu, -1))
+    numbers = sim.parameters().actuators.detach().unflatten(1, (-1, int(ACTUATOR_ROWS)))
     most = torch.stack([actuator.control_reach(numbers[:, k]) for k, actuator in enumerate(sim.world.actuators)], -1)
     if bool(most.isinf().all()):
         return low, high

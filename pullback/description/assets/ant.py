@@ -1,10 +1,8 @@
 """The MuJoCo Ant: the numbers are those of ant.xml in gymnasium, with the unnamed feet called foot_1 to foot_4."""
 
-from math import hypot, pi, radians
+from math import pi, radians
 
-import numpy as np
-
-from pullback.description.assets.rows import Z, capsule, joint, link, sphere
+from pullback.description.assets.rows import Z, joint, link, solid_capsule, sphere
 from pullback.description.tree import Joint, Limits, Link, Tree
 
 DENSITY = 5.0
@@ -50,15 +48,4 @@ def _hinge(
 
 def _segment(name: str, end: tuple[float, float, float]) -> Link:
     """Return a solid capsule from the origin to `end`."""
-    length, radius = hypot(*end), LEG_RADIUS
-    middle = DENSITY * pi * radius**2 * length
-    caps = DENSITY * 4 / 3 * pi * radius**3
-    along = middle * radius**2 / 2 + caps * 2 * radius**2 / 5
-    across = middle * (radius**2 / 4 + length**2 / 12) + caps * (
-        2 * radius**2 / 5 + length**2 / 4 + 3 * radius * length / 8
-    )
-    direction = np.array(end) / length
-    result = link(name, middle + caps, (end[0] / 2, end[1] / 2, end[2] / 2))
-    result.inertia = across * np.eye(3) + (along - across) * np.outer(direction, direction)
-    result.shapes.append(capsule(radius, (0, 0, 0), end, friction=FRICTION))
-    return result
+    return solid_capsule(name, LEG_RADIUS, (0, 0, 0), end, density=DENSITY, friction=FRICTION)

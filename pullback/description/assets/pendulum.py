@@ -1,6 +1,7 @@
 """The n-link pendulum of Qiao et al. (ICML 2021): the numbers are those of pendulum{n}.urdf in diffarticulated."""
 
 from pullback.core.errors import DescriptionError
+from pullback.core.files import check_limit
 from pullback.description.assets.rows import X, joint, link, sphere
 from pullback.description.tree import Tree
 
@@ -14,6 +15,7 @@ def tree(n: int) -> Tree:
     """
     if n < 1:
         raise DescriptionError(f"a pendulum of {n} links; give one or more, such as 'pendulum3'")
+    check_limit("links", n, f"pendulum{n} has", DescriptionError)
     end = (0, LENGTH, 0)
     first = (1.0, end, (0.00494875, 0.00494174, 0.002219))
     other = (2.16, end, (0.00539427, 0.0048979, 0.00311573))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, sin
+from math import cos, hypot, pi, sin
 
 import numpy as np
 
@@ -92,6 +92,25 @@ def cylinder(radius: float, start: Vector, end: Vector, *, friction: float | Non
     """Return a cylinder around the segment from `start` to `end`."""
     length, origin = _along(start, end)
     return Shape("cylinder", (radius, length), origin, friction=friction)
+
+
+def solid_capsule(
+    name: str, radius: float, start: Vector, end: Vector, *, density: float, friction: float | None = None
+) -> Link:
+    """Return a link that is a solid capsule of `density` [kg/m³] around the segment from `start` to `end` [m]."""
+    first, last = np.array(start, dtype=float), np.array(end, dtype=float)
+    length = hypot(*(last - first))
+    middle = density * pi * radius**2 * length
+    caps = density * 4 / 3 * pi * radius**3
+    along = middle * radius**2 / 2 + caps * 2 * radius**2 / 5
+    across = middle * (radius**2 / 4 + length**2 / 12) + caps * (
+        2 * radius**2 / 5 + length**2 / 4 + 3 * radius * length / 8
+    )
+    direction = (last - first) / length
+    result = link(name, middle + caps, tuple((first + last) / 2))
+    result.inertia = across * np.eye(3) + (along - across) * np.outer(direction, direction)
+    result.shapes.append(capsule(radius, start, end, friction=friction))
+    return result
 
 
 def _along(start: Vector, end: Vector) -> tuple[float, Pose]:

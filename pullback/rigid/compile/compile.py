@@ -14,9 +14,10 @@ import warp as wp
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD, Body, Model, massless_joints
 from pullback.description.joints import KIND_NUMBER
+from pullback.rigid.compile.drives import DriveArrays, find_drives
 from pullback.rigid.compile.geometry import Geometry
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.world.actuators import AFFINE
+from pullback.rigid.world.couplings import CoupledJoint, check_coupled
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.items import CollisionShape, Placed, has_dry_friction, one_dof
 from pullback.rigid.world.loops import End, check_closed, loop_row_kinds
@@ -59,10 +60,7 @@ class SceneArrays:
     """Contacts of a world there is room for."""
     most_contacts: int
     """Contacts that its shapes can have, at most."""
-    actuator_dof: np.ndarray
-    actuator_law: np.ndarray
-    actuator_laws: tuple[str, ...]
-    """The kernels files of the laws that actuators follow, the affine one first."""
+    drives: DriveArrays
     limit_dof: np.ndarray
     friction_dof: np.ndarray
     loop_body_a: np.ndarray
@@ -71,6 +69,9 @@ class SceneArrays:
     loop_sign: np.ndarray
     loop_row_loop: np.ndarray
     loop_row_kind: np.ndarray
+    coupling_start: np.ndarray
+    coupling_follower: np.ndarray
+    coupling_leader: np.ndarray
     body_names: list[str]
     shape_names: list[str]
     actuator_names: list[str]
@@ -91,15 +92,21 @@ class SceneArrays:
         return len(self.loop_start)
 
     @property
+    def ncoupling(self) -> int:
+        """Number of joints that follow others."""
+        return len(self.coupling_start)
+
+    @property
     def nscalar(self) -> int:
-        """Number of rows of loops, joint limits and dry friction, at most."""
-        return len(self.loop_row_loop) + len(self.limit_dof) + len(self.friction_dof)
+        """Number of rows of loops, couplings, joint limits and dry friction, at most."""
+        return len(self.loop_row_loop) + self.ncoupling + len(self.limit_dof) + len(self.friction_dof)
 
 
 def compile_world(world: World, max_contacts: int | None = None, without: Collection[Part] = ()) -> SceneArrays:
     """Return the arrays of a world, some parts left out; `max_contacts` takes the place of a bound by its shapes."""
     check_bodies(world)
     check_closed(world.loops, world.contact.cfm)
+    check_coupled(world.couplings)
     forest = Forest(world)
     shapes = forest.shapes
     pairs = [] if "contacts" in without else forest.ordered_pairs()
@@ -107,14 +114,16 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
     moved = [forest.pair_dofs(a, b) for a, b in pairs]
     parents = forest.parent
     ends = [[forest.body_of(end) for end in loop.ends] for loop in world.loops]
-    walks = [forest.loop_walk(a, b) for a, b in ends]
+    pulled = [[forest.dof_of(joint) for joint in (c.follower, c.leader)] for c in world.couplings]
+    walks = [forest.loop_walk(a, b) for a, b in ends + [[forest.dof_body[dof] for dof in dofs] for dofs in pulled]]
+    starts = [(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]
     kinds = [loop_row_kinds(loop) for loop in world.loops]
-    laws = (AFFINE, *sorted({*forest.actuator_laws} - {AFFINE}))
+    drives = find_drives(world.items, forest.first_dof)
     return SceneArrays(
         nbody=len(parents),
         nq=forest.nq,
         nv=forest.nv,
-        nu=len(forest.actuator_dof),
+        nu=drives.nu,
         parent=_integers(parents),
         kind=_integers([KIND_NUMBER[body.kind] for body in forest.bodies]),
         constant=np.array([body.constant for body in forest.bodies], dtype=np.float64),
@@ -135,17 +144,18 @@ def compile_world(world: World, max_contacts: int | None = None, without: Collec
         pair_sign=_integers([sign for dofs in moved for _, sign in dofs]),
         max_contacts=forest.usual_contacts(pairs) if max_contacts is None or not pairs else max_contacts,
         most_contacts=forest.bound_contacts(pairs),
-        actuator_dof=_integers(forest.actuator_dof),
-        actuator_law=_integers([laws.index(law) for law in forest.actuator_laws]),
-        actuator_laws=laws,
+        drives=drives,
         limit_dof=_integers([] if "limits" in without else forest.limited_dofs()),
         friction_dof=_integers([] if "friction" in without else forest.rubbing_dofs()),
         loop_body_a=_integers([a for a, _ in ends]),
         loop_body_b=_integers([b for _, b in ends]),
-        loop_start=_integers([(k + 1) * forest.nv + walk[0] for k, walk in enumerate(walks)]),
+        loop_start=_integers(starts[: len(ends)]),
         loop_sign=_integers([sign for a, b in ends for sign in forest.loop_signs(a, b)]),
         loop_row_loop=_integers([k for k, rows in enumerate(kinds) for _ in rows]),
         loop_row_kind=_integers([kind for rows in kinds for kind in rows]),
+        coupling_start=_integers(starts[len(ends) :]),
+        coupling_follower=_integers([follower for follower, _ in pulled]),
+        coupling_leader=_integers([leader for _, leader in pulled]),
         body_names=forest.body_names,
         shape_names=[shape.name for shape in shapes],
         actuator_names=world.actuator_names,
@@ -162,22 +172,17 @@ def make_scene(arrays: SceneArrays, device: str) -> Any:
     scene.topology = make_topology(arrays, [], range(arrays.nbody), device)
     scene.nq, scene.nu, scene.npair, scene.max_contacts = arrays.nq, arrays.nu, arrays.npair, arrays.max_contacts
     scene.nlimit, scene.nfriction = len(arrays.limit_dof), len(arrays.friction_dof)
-    scene.nloop, scene.nloop_row = arrays.nloop, len(arrays.loop_row_loop)
-    for name in ("dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "pair_a", "pair_b"):
+    scene.nloop, scene.nloop_row, scene.ncoupling = arrays.nloop, len(arrays.loop_row_loop), arrays.ncoupling
+    names = ["dof_parent", "dof_body", "dof_coordinate", "shape_kind", "shape_body", "limit_dof", "friction_dof"]
+    names += [f"pair_{name}" for name in ("a", "b", "dof_start", "dof", "sign")]
+    names += [f"loop_{name}" for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind")]
+    names += ["coupling_start", "coupling_follower", "coupling_leader"]
+    for name in names:
         setattr(scene, name, on_device(getattr(arrays, name)))
     arrays.geometry.write(scene, device)
-    for name in (
-        "pair_dof_start",
-        "pair_dof",
-        "pair_sign",
-        "actuator_dof",
-        "actuator_law",
-        "limit_dof",
-        "friction_dof",
-    ):
-        setattr(scene, name, on_device(getattr(arrays, name)))
-    for name in ("body_a", "body_b", "start", "sign", "row_loop", "row_kind"):
-        setattr(scene, f"loop_{name}", on_device(getattr(arrays, f"loop_{name}")))
+    scene.nactuator = arrays.drives.count
+    for name in ("start", "dof", "share", "law"):
+        setattr(scene, f"actuator_{name}", wp.array(getattr(arrays.drives, name), device=device))
     return scene
 
 
@@ -197,14 +202,14 @@ def make_topology(arrays: SceneArrays, frame_bodies: Sequence[int], path: Iterab
     return topology
 
 
-def frame_topology(arrays: SceneArrays, body: int, device: str) -> Any:
-    """Return the forest with one frame, on a body or (-1) on the world."""
-    path = []
-    above = body
-    while above != WORLD:
-        path.append(above)
-        above = int(arrays.parent[above])
-    return make_topology(arrays, [body], sorted(path), device)
+def frame_topology(arrays: SceneArrays, bodies: Sequence[int], device: str) -> Any:
+    """Return the forest with frames, each on a body or (-1) on the world."""
+    path = set()
+    for above in bodies:
+        while above != WORLD:
+            path.add(above)
+            above = int(arrays.parent[above])
+    return make_topology(arrays, bodies, sorted(path), device)
 
 
 def check_bodies(world: World) -> None:
@@ -233,8 +238,6 @@ class Forest:
         self.dof_parent: list[int] = []
         self.dof_body: list[int] = []
         self.dof_coordinate: list[int] = []
-        self.actuator_dof: list[int] = []
-        self.actuator_laws: list[str] = []
         self.shapes: list[CollisionShape] = []
         self.shape_body: list[int] = []
         self.shape_item: list[int] = []
@@ -263,9 +266,6 @@ class Forest:
             self.v_start.append(self.nv)
             self.body_names.append(f"{item.name}/{body.joint.child}")
             self.nq, self.nv = self.nq + nq, self.nv + nv
-        if item.robot is not None:
-            self.actuator_dof += [first_dof + item.robot.model.v_start[joint] for joint in item.actuators]
-            self.actuator_laws += [actuator.law for actuator in item.actuators.values()]
         for shape in item.shapes:
             self.shapes.append(shape)
             self.shape_body.append(WORLD if shape.body == WORLD else first + shape.body)
@@ -275,13 +275,17 @@ class Forest:
         """Return the last dof that moves a body, -1: none."""
         return -1 if body == WORLD else self.v_start[body] + COORDINATES[self.bodies[body].kind][1] - 1
 
-    # -- loops ---------------------------------------------------------------------------------------------------
+    # -- loops and couplings ------------------------------------------------------------------------------------------
 
     def body_of(self, end: End) -> int:
         """Return the body that one end of a loop is on."""
         if end.item is None or end.body == WORLD:
             return WORLD
         return self.first_body[self.world.items.index(end.item)] + end.body
+
+    def dof_of(self, joint: CoupledJoint) -> int:
+        """Return the dof of a joint that follows or leads another."""
+        return self.first_dof[self.world.items.index(joint.item)] + joint.body.v_start
 
     def loop_walk(self, a: int, b: int) -> list[int]:
         """Return the dofs that move either body, each before those inboard of it: those of b alone come first."""
@@ -357,11 +361,13 @@ class Forest:
             return False
         if not (first.group & second.mask and second.group & first.mask):
             return False
+        if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
+            return False
         if item_a != item_b:
             return True
         above = self.neighbour[item_a]
         are_neighbours = a.body == b.body or b.body in above.get(a.body, ()) or a.body in above.get(b.body, ())
-        return first.self_collision and not are_neighbours
+        return first.self_collision and not are_neighbours and not first.excludes(a, b)
 
     def _neighbour(self, item: Placed) -> dict[int, list[int]]:
         """Return for each body of a robot the body it hangs on, the world included, past bodies without mass."""
@@ -400,12 +406,13 @@ class Forest:
     # -- dofs ----------------------------------------------------------------------------------------------------
 
     def limited_dofs(self) -> list[int]:
-        """Return the dofs of one-dof joints that have an end."""
+        """Return the dofs of one-dof joints that have an end; mimic joints come to theirs with their leader."""
         return [
             first + body.v_start
             for first, item in zip(self.first_dof, self.world.items)
             for body in item.bodies
-            if one_dof(body) and (isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper))
+            if one_dof(body) and body.joint.mimic is None
+            if isfinite(body.joint.limits.lower) or isfinite(body.joint.limits.upper)
         ]
 
     def rubbing_dofs(self) -> list[int]:

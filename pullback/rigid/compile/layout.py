@@ -13,6 +13,7 @@ from pullback.rigid.compile.scene import (
     ADJ_CONTACT_ROWS,
     CANDIDATE_ROWS,
     CONTACT_ROWS,
+    COUPLING_ROWS,
     LOOP_ROWS,
     MATERIAL_ROWS,
     MAX_CANDIDATES,
@@ -39,16 +40,19 @@ class Sizes:
     nq: int
     nv: int
     nu: int
+    nactuator: int
+    """Those with a control, and springs."""
     nshape: int
     nfield: int
     """Rows of parameters of fields."""
     npair: int
     nloop: int
+    ncoupling: int
     impulses: int
     """Rows of the impulses that a state holds: none unless the solver starts warm."""
     contacts: int
     scalars: int
-    """Rows of joint limits, dry friction and loops."""
+    """Rows of loops, couplings, joint limits and dry friction."""
     hulls: bool
     stages: int
     """Evaluations of the acceleration in an explicit step."""
@@ -82,12 +86,13 @@ PARAMETERS = Layout(
     Rows("inertias", lambda n: int(INERTIA_ROWS) * n.nbody),
     Rows("dofs", lambda n: int(DOF_ROWS) * n.nv),
     Rows("friction", lambda n: n.nv),
-    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nu),
+    Rows("actuators", lambda n: int(ACTUATOR_ROWS) * n.nactuator),
     Rows("shapes", lambda n: int(SHAPE_ROWS) * n.nshape),
     Rows("fields", lambda n: n.nfield),
     Rows("pairs", lambda n: int(PAIR_ROWS) * n.npair),
     Rows("limits", lambda n: 2 * n.nv),
     Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
+    Rows("couplings", lambda n: int(COUPLING_ROWS) * n.ncoupling),
     Rows("material", lambda n: int(MATERIAL_ROWS), "numbers of a force law of contacts"),
 )
 
@@ -107,7 +112,7 @@ SCRATCH = Layout(
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
-    Rows("held", lambda n: n.nu, "actuators: 0 within the limit, else the sign of a force at its limit"),
+    Rows("held", lambda n: n.nactuator, "actuators: 0 within the limit, else the sign of a force at its limit"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
     Rows("start", lambda n: n.nv, "L qd"),
     Rows("s", lambda n: n.nv, "L v, moved by impulses"),
@@ -121,7 +126,7 @@ SCRATCH = Layout(
     Rows("blocks", lambda n: int(BLOCK_ROWS) * n.contacts, "bias and diagonal block of a contact"),
     Rows("Y", lambda n: 3 * n.nv * n.contacts, "J L^-1 of contacts"),
     Rows("scalars", lambda n: int(SCALAR_ROWS) * n.scalars),
-    Rows("Y_scalar", lambda n: n.nv * n.scalars, "J L^-1 of limits, dry friction and loops"),
+    Rows("Y_scalar", lambda n: n.nv * n.scalars, "J L^-1 of loops, couplings, limits and dry friction"),
     Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
     Rows("lam", lambda n: n.m, "impulses"),
     Rows("warm", lambda n: 1, "1: the sweeps started from the impulses of the last step"),

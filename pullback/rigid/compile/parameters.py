@@ -14,10 +14,12 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.description.compile import COORDINATES, WORLD
-from pullback.rigid.compile.scene import MATERIAL_ROWS
+from pullback.rigid.compile.drives import spring_rows, stiff_actuators
+from pullback.rigid.compile.scene import ACTUATOR_ROWS, MATERIAL_ROWS, VELOCITY_GAIN
 from pullback.rigid.compile.shape_rows import ShapeRows
 from pullback.rigid.world.actuators import Actuator
-from pullback.rigid.world.items import Placed, has_dry_friction, one_dof
+from pullback.rigid.world.couplings import coupling_rows
+from pullback.rigid.world.items import Placed, has_dry_friction, has_spring, one_dof
 from pullback.rigid.world.loops import loop_rows
 from pullback.rigid.world.values import Remembered, Sources, Tensor, Value, are_same, as_constant, batched, check_value
 from pullback.rigid.world.world import World
@@ -42,6 +44,7 @@ class Rows(NamedTuple):
     pairs: Tensor
     limits: Tensor
     loops: Tensor
+    couplings: Tensor
     material: Tensor
 
 
@@ -64,19 +67,20 @@ class WorldParameters:
         self.world = world
         self.items = list(world.items)
         self.loops = list(world.loops)
+        self.couplings = list(world.couplings)
         self.robots = [(item, item.robot) for item in self.items if item.robot is not None]
         self.like = torch.zeros(0, dtype=dtype, device=device)
         self.ahead = ahead
+        self.stiff = stiff_actuators(self.items)
         shapes = [shape for item in self.items for shape in item.shapes]
         self.shape_rows = ShapeRows(shapes, *pairs, self.like)
         self._driven = [tuple(item.actuators) for item, _ in self.robots]
+        self._sprung = [{b.joint.child for b in item.bodies if has_spring(item, b)} for item, _ in self.robots]
         self._rubbing = [{b.joint.child for b in item.bodies if has_dry_friction(item, b)} for item, _ in self.robots]
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
-        self._groups = {
-            name: Remembered()
-            for name in ("gravity", "robots", "actuators", "shapes", "fields", "pairs", "limits", "loops", "material")
-        }
+        others = ("springs", "actuators", "shapes", "fields", "pairs", "limits", "loops", "couplings", "material")
+        self._groups = {name: Remembered() for name in ("gravity", "robots", *others)}
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
         self._given: list[tuple[object, Tensor | None]] | None = None
@@ -114,10 +118,9 @@ class WorldParameters:
             return rows
         dofs = rows.dofs.unflatten(1, (-1, 3))
         armature = torch.nn.functional.pad(self.ahead * dofs[..., 1:2], (0, 2))
-        numbers = rows.actuators.unflatten(1, (-1, 4))
-        stiff = [a.is_stiff for item, _ in self.robots for a in item.actuators.values()]
-        stiffness = numbers[..., 1:2] * numbers.new_tensor(stiff)[:, None]
-        fall = torch.nn.functional.pad(self.ahead * stiffness, (2, 1))
+        numbers = rows.actuators.unflatten(1, (-1, int(ACTUATOR_ROWS)))
+        stiff = self.stiff.to(numbers) * (numbers[..., int(VELOCITY_GAIN)] == 0.0)
+        fall = torch.nn.functional.pad(self.ahead * (numbers[..., 1] * stiff)[..., None], (2, int(ACTUATOR_ROWS) - 3))
         return rows._replace(dofs=(dofs + armature).flatten(1), actuators=(numbers + fall).flatten(1))
 
     def _refresh(self) -> Rows:
@@ -125,18 +128,20 @@ class WorldParameters:
         self._rows = self._packed = None
         sources, groups, shapes = self._sources, self._groups, self.shape_rows
         placements, inertias, dofs, friction = groups["robots"](sources["robots"], self._make_robots)
+        springs = groups["springs"](sources["robots"], self._make_springs)
         rows = Rows(
             groups["gravity"](sources["gravity"], lambda: batched(self.world.gravity, (3,), self.like)),
             placements,
             inertias,
             dofs,
             friction,
-            groups["actuators"](sources["actuators"], self._make_actuators),
+            _join([groups["actuators"](sources["actuators"], self._make_actuators), springs], self.like),
             groups["shapes"](sources["shapes"], lambda: shapes.geometry(*self._links_on_bodies())),
             groups["fields"](sources["fields"], shapes.fields),
             groups["pairs"](sources["pairs"], shapes.surfaces),
             groups["limits"](sources["limits"], self._make_limits),
             groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self.links, self.like)),
+            groups["couplings"](sources["couplings"], lambda: coupling_rows(self.couplings, self.like)),
             groups["material"](sources["material"], self._make_material),
         )
         common_batch(*rows)
@@ -157,7 +162,8 @@ class WorldParameters:
         places = [x for s in shapes for x in (s.size, s.position, s.orientation)]
         fields = [x for s in shapes if isinstance(s.source, Program) for x in s.source.tensors()]
         moved = [robot for _, robot in self.robots if _learns_kinematics(robot)]
-        actuators = [x for item, _ in self.robots for a in item.actuators.values() for x in vars(a).values()]
+        fields_of = [x for item, _ in self.robots for a in item.actuators.values() for x in vars(a).values()]
+        actuators = [x for field in fields_of for x in (field if isinstance(field, tuple) else (field,))]
         self._sources = {
             "gravity": Sources([self.world.gravity]),
             "robots": _robot_sources([robot for _, robot in self.robots], []),
@@ -167,6 +173,7 @@ class WorldParameters:
             "pairs": Sources([x for s in shapes for x in (s.friction, s.restitution)]),
             "limits": Sources([]),
             "loops": _robot_sources(moved, [x for loop in self.loops for end in loop.ends for x in end.values]),
+            "couplings": Sources([x for c in self.couplings for x in (c.multiplier, c.offset)]),
             "material": Sources(self._material()),
         }
         self._version, self._modules = self.world.version, modules
@@ -186,7 +193,8 @@ class WorldParameters:
 
     def _check(self) -> None:
         """Refuse what changed since the world was compiled in a way that its arrays do not know."""
-        for (item, robot), driven, rubbing in zip(self.robots, self._driven, self._rubbing):
+        known = zip(self.robots, self._driven, self._rubbing, self._sprung)
+        for (item, robot), driven, rubbing, sprung in known:
             if tuple(item.actuators) != driven:
                 raise PullbackError(f"{item.name!r} has other joints driven than when it was compiled; compile again")
             for key, module in robot.learned.items():
@@ -196,6 +204,8 @@ class WorldParameters:
                         f"the module for {parameter!r} of {item.name}/{link} asks for {state_arguments(module)[0]!r}; "
                         f"in a World parameters cannot depend on the state, use one whose forward takes nothing"
                     )
+                if parameter == "joint_stiffness" and link not in sprung:
+                    raise PullbackError(f"{item.name}/{link} had no spring when the world was compiled; compile again")
                 if parameter == "joint_friction" and link not in rubbing:
                     raise PullbackError(
                         f"{item.name}/{link} had no dry friction when the world was compiled; compile again"
@@ -287,7 +297,7 @@ class WorldParameters:
         return _join([self._item_actuators(item, robot) for item, robot in self.robots], self.like)
 
     def _item_actuators(self, item: Placed, robot: RobotModel) -> Tensor:
-        """Return the four numbers of each of a robot's actuators (world/actuators.py), (b, 4 n)."""
+        """Return the numbers of each of a robot's actuators (world/actuators.py), (b, 10 n)."""
         efforts = {body.joint.name: body.joint.limits.effort for body in robot.model.bodies}
         names = list(item.actuators)
         order: list[int] = []
@@ -295,7 +305,7 @@ class WorldParameters:
         for actuator in {id(a): a for a in item.actuators.values()}.values():
             places = [k for k, name in enumerate(names) if item.actuators[name] is actuator]
             order += places
-            parts.append(self._coefficients(item.name, actuator, [efforts[names[k]] for k in places]))
+            parts.append(self._coefficients(item.name, actuator, [efforts.get(names[k], np.inf) for k in places]))
         if not parts:
             return self.like.new_zeros(1, 0)
         batch = common_batch(*parts)
@@ -303,12 +313,12 @@ class WorldParameters:
         return rows[:, np.argsort(order)].flatten(1)
 
     def _coefficients(self, name: str, actuator: Actuator, efforts: list[float]) -> Tensor:
-        """Return the four numbers of one actuator for each of its joints, (b, n, 4)."""
+        """Return the numbers of one actuator for each of its joints, (b, n, 10)."""
         n = len(efforts)
         columns = []
-        for value in actuator.numbers(f"the actuator of {name!r}"):
+        for field, value in actuator.numbers(f"the actuator of {name!r}")._asdict().items():
             if value is None:
-                columns.append(self.like.new_tensor(efforts)[None])
+                columns.append((-1.0 if field == "lower" else 1.0) * self.like.new_tensor(efforts)[None])
             elif value.ndim == 2 and value.shape[1] != n:
                 raise PullbackError(
                     f"a {type(actuator).__name__} of {name!r} has values of shape {tuple(value.shape)} and drives {n} "
@@ -318,6 +328,10 @@ class WorldParameters:
                 columns.append(batched(value, (n,) if value.ndim == 2 else (1,), self.like).expand(-1, n))
         batch = common_batch(*columns)
         return torch.stack([column.expand(batch, n) for column in columns], -1)
+
+    def _make_springs(self) -> Tensor:
+        rows = [spring_rows(item, self._of_our_type(item, robot), self.like) for item, robot in self.robots]
+        return _join(rows, self.like)
 
     def _make_limits(self) -> Tensor:
         ends: list[float] = []

@@ -4,10 +4,12 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
 
     shapes     16 rows a shape      half extents of the core (3), radius, R_BS row by row (9), p_BS (3)
     pairs       2 rows a pair       friction, restitution
-    actuators   4 rows an actuator  numbers of its law; the third is how its force falls with velocity: kd
+    actuators  10 rows an actuator  numbers of its law; the third is how its force falls with velocity: kd, the
+                                    fifth and sixth are the bounds of the force
     limits      2 rows a dof        lower and upper end of the coordinate; infinite where there is none
     friction    1 row a dof         dry friction [N·m, N]
     loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
+    couplings   2 rows a coupling   multiplier and offset of a joint that follows another
 
 A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
 a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
@@ -42,7 +44,12 @@ SHAPE_POSITION = wp.constant(13)
 
 PAIR_ROWS = wp.constant(2)
 LOOP_ROWS = wp.constant(24)
-ACTUATOR_ROWS = wp.constant(4)
+COUPLING_ROWS = wp.constant(2)
+ACTUATOR_ROWS = wp.constant(10)
+FALL = wp.constant(2)  # of an actuator's force with velocity
+LEAST = wp.constant(4)  # its bounds
+MOST = wp.constant(5)
+VELOCITY_GAIN = wp.constant(9)
 MATERIAL_ROWS = wp.constant(2)  # of a force law of contacts
 
 # rows of a contact: the pair it belongs to, the features that touch, and their geometry in the world
@@ -97,7 +104,10 @@ class Scene:
     pair_dof: wp.array(dtype=wp.int32)  # the dofs that move either body, last first
     pair_sign: wp.array(dtype=wp.int32)  # of each: 1 moves body a, -1 body b, 0 both
     max_contacts: int
+    nactuator: int  # those with a control come first, then springs
+    actuator_start: wp.array(dtype=wp.int32)  # nactuator + 1: where an actuator's dofs start in actuator_dof
     actuator_dof: wp.array(dtype=wp.int32)
+    actuator_share: wp.array(dtype=wp.float64)  # of each: how much of the force acts on it
     actuator_law: wp.array(dtype=wp.int32)  # which of the world's laws it follows (step/actuator_kernels.py)
     nlimit: int  # dofs with a limit
     limit_dof: wp.array(dtype=wp.int32)
@@ -111,3 +121,7 @@ class Scene:
     nloop_row: int
     loop_row_loop: wp.array(dtype=wp.int32)  # of each row: its loop
     loop_row_kind: wp.array(dtype=wp.int32)  # and which of the loop's six motions it stops (loop_kernels.py)
+    ncoupling: int
+    coupling_start: wp.array(dtype=wp.int32)  # the walk over the dofs above both joints, as of a loop
+    coupling_follower: wp.array(dtype=wp.int32)  # dofs
+    coupling_leader: wp.array(dtype=wp.int32)

@@ -98,7 +98,9 @@ class ShapeRows:
         """Return friction and restitution of each pair, (b, 2 npair)."""
         if not len(self.first):
             return self.like.new_zeros(1, 0)
-        columns = [self._combined("friction"), self._combined("restitution")]
+        slides = [shape.frictionless for shape in self.shapes]
+        rough = self.like.new_tensor([float(not (slides[a] and slides[b])) for a, b in zip(self.first, self.second)])
+        columns = [rough * self._combined("friction"), self._combined("restitution")]
         batch = common_batch(*columns)
         return torch.stack([column.expand(batch, -1) for column in columns], -1).flatten(1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import CONTACT_ROWS, PAIR
+from pullback.rigid.compile.scene import CONTACT_ROWS, COUPLING_ROWS, PAIR
 from pullback.rigid.linearize.contact_kernels import add_contact_change, write_plane_rows
 from pullback.rigid.linearize.dynamics_kernels import (
     LinearJob,
@@ -33,7 +33,7 @@ from pullback.rigid.solvers.implicit_kernels import (
     assemble,
 )
 from pullback.rigid.solvers.rows_kernels import add_multiple
-from pullback.rigid.step.actuator_kernels import actuator
+from pullback.rigid.step.actuator_kernels import actuator, rate_of
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SCALAR_SLOPE, SIGN
 from pullback.rigid.step.gyroscopic_kernels import is_lone, lone_force_vjp
 from pullback.robot.joint_kernels import joint_axis, joint_nv, joint_travels
@@ -79,13 +79,18 @@ def add_forces(
     for i in range(scene.topology.nbody):
         if is_lone(scene.topology, i):
             add_lone_change(linear_job, i, parameters, w, scratch, nowhere, change)
-    for a in range(scene.nu):
-        v = scene.actuator_dof[a]
-        force, slopes, by_numbers = actuator(job, a, q, qd[v, w], u, parameters, w, scratch)
-        at = v * columns
-        change[at + v, w] = change[at + v, w] + dt * slopes[1]
-        change[at + nv + v, w] = change[at + nv + v, w] + dt * slopes[2]
-        change[at + 2 * nv + a, w] = dt * slopes[0]
+    for a in range(scene.nactuator):
+        force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            at = scene.actuator_dof[k] * columns
+            share = dt * scratch.dtype(scene.actuator_share[k])
+            for other in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+                v = scene.actuator_dof[other]
+                both = share * scratch.dtype(scene.actuator_share[other])
+                change[at + v, w] = change[at + v, w] + both * slopes[1]
+                change[at + nv + v, w] = change[at + nv + v, w] + both * slopes[2]
+            if a < scene.nu:
+                change[at + 2 * nv + a, w] = share * slopes[0]
 
 
 @wp.func
@@ -131,10 +136,10 @@ def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), ch
 
 @wp.func
 def write_right(
-    linear_job: LinearJob, nc: int, ns: int, count: int, w: int, scratch: wp.array2d(dtype=Any),
-    work: wp.array2d(dtype=Any),
+    linear_job: LinearJob, nc: int, ns: int, count: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write R^T (Y ds + dJ v + dbias), a row for each unknown: eq. (18)."""
+    """Write R^T (Y ds + dJ v + dbias), a row for each unknown: eq. (18); no loop is closed."""
     job = linear_job.job
     scene = job.scene
     columns = linear_job.columns
@@ -165,13 +170,20 @@ def write_right(
                 add_multiple(right, to, second, rows, (row + 1) * columns, columns, w)
         else:
             s = row - 3 * nc
-            v = int(scalars[s * SCALAR_ROWS + DOF, w])
-            right[to + v, w] = scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] * scalars[s * SCALAR_ROWS + SIGN, w]
+            start = int(scalars[s * SCALAR_ROWS + DOF, w])
+            v = start % nv
+            if s < scene.ncoupling:
+                slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
+                multiplier = parameters[job.parameters.couplings + COUPLING_ROWS * s, w]
+                right[to + scene.coupling_follower[s], w] = slope
+                right[to + scene.coupling_leader[s], w] = -multiplier * slope
+            else:
+                right[to + v, w] = scalars[s * SCALAR_ROWS + SCALAR_SLOPE, w] * scalars[s * SCALAR_ROWS + SIGN, w]
             u = int(v)
             while u >= 0:
                 factor = scratch[job.scratch.Y_scalar + s * nv + u, w]
                 add_multiple(right, to, factor, change, u * columns, columns, w)
-                u = scene.dof_parent[u]
+                u = scene.dof_parent[start - v + u]
 
 
 @wp.func
@@ -201,11 +213,13 @@ def subtract_impulses(
                     add_multiple(impulses, (row + t) * columns, factor, right, k * columns, columns, w)
         else:
             s = row - 3 * nc
-            u = int(scratch[job.scratch.scalars + s * SCALAR_ROWS + DOF, w])
+            start = int(scratch[job.scratch.scalars + s * SCALAR_ROWS + DOF, w])
+            u = start % nv
+            way = start - u
             while u >= 0:
                 factor = -scratch[job.scratch.Y_scalar + s * nv + u, w]
                 add_multiple(change, u * columns, factor, right, k * columns, columns, w)
-                u = scene.dof_parent[u]
+                u = scene.dof_parent[way + u]
     for c in range(nc):
         if scratch[job.scratch.lam + 3 * c, w] > zero:
             pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
@@ -255,7 +269,7 @@ def velocity_jacobian(
             rows_from(scratch, job.scratch.lower), rows_from(scratch, job.scratch.upper), lam, lam, w, solver,
         )  # fmt: skip
         assemble(0, count, 3 * nc + ns, False, A, w, solver)
-        write_right(linear_job, nc, ns, count, w, scratch, work)
+        write_right(linear_job, nc, ns, count, parameters, w, scratch, work)
         eliminate(count, columns, w, solver, rows_from(work, place.right))
         subtract_impulses(linear_job, nc, ns, count, w, scratch, work)
     solve_columns(scene.topology.nv, columns, False, scene.dof_parent, w, L, change)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pullback.core.errors import PullbackError
 from pullback.rigid.solvers.compliant_time_step import followed_time_step
 from pullback.rigid.solvers.solver import Solver, check_iterations
-from pullback.rigid.world.values import Given, Tensor, check_value
+from pullback.rigid.world.values import Given, Tensor, check_single, check_value
 
 NEWTON_STEPS = 4
 """Newton's steps on the contact problem, at most, after sweeps that were used up."""
@@ -54,12 +54,13 @@ class Compliant(Solver):
 
     def __post_init__(self) -> None:
         check_iterations(self.iterations)
-        for name in ("stiffness", "onset", "slip_speed"):
-            check_value(name, getattr(self, name), above=0.0)
+        check_value("stiffness", self.stiffness, above=0.0)
+        for name in ("onset", "slip_speed", "margin"):
+            check_single(name, getattr(self, name), above=0.0)
         check_value("damping", self.damping, least=0.0)
-        check_value("power", self.power, least=1.0)
+        check_single("power", self.power, least=1.0)
         if self.tolerance is not None:
-            check_value("tolerance", self.tolerance, above=0.0)
+            check_single("tolerance", self.tolerance, above=0.0)
         if not self.margin > self.onset:
             raise PullbackError(f"margin is {self.margin:g} m; give more than the onset, {self.onset:g} m")
 

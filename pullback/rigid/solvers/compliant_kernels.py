@@ -261,7 +261,8 @@ def compliant_solver_vjp(
             scratch.dtype(law.speed), zero, zero, law, load3(scratch, place.lam + 3 * c, w), load3(x, 3 * c, w),
         )  # fmt: skip
         store(kappa, 3 * c, w, -adj_u)
-        adj_contacts[c * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
+        row = c * ADJ_CONTACT_ROWS + ADJ_GAP
+        adj_contacts[row, w] = adj_contacts[row, w] + adj_gap
         scratch[place.adj_mu + c, w] = adj_law[2]
         if adj_material:
             adj_material[0, w] = adj_material[0, w] + adj_law[0]

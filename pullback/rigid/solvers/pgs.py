@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 from pullback.rigid.solvers.solver import Solver, check_iterations
-from pullback.rigid.world.values import check_value
+from pullback.rigid.world.values import check_single, check_switch
 
 CHOICES = {"friction": ("cone", "pyramid"), "gradient": ("implicit", "unrolled"), "kinks": ("computed", "downhill")}
 
@@ -55,18 +55,21 @@ class PGS(Solver):
 
     def __post_init__(self) -> None:
         check_iterations(self.iterations)
+        for name in ("warm_start", "finish"):
+            check_switch(name, getattr(self, name))
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise PullbackError(f"{name} is {getattr(self, name)!r}; choose {' or '.join(map(repr, choices))}")
+            given = getattr(self, name)
+            if not isinstance(given, str) or given not in choices:
+                raise PullbackError(f"{name} is {shortened(repr(given))}; choose {' or '.join(map(repr, choices))}")
         if self.kinks == "downhill" and (self.gradient == "unrolled" or self.tolerance == 0.0):
             raise PullbackError("kinks='downhill' chooses between solutions; leave gradient='implicit', tolerance=None")
         for name in ("tolerance", "kink_width", "cfm", "margin", "restitution_threshold"):
             if getattr(self, name) is not None:
-                check_value(name, getattr(self, name), least=0.0)
+                check_single(name, getattr(self, name), least=0.0)
         for name in ("max_push_speed", "max_limit_speed"):
-            check_value(name, getattr(self, name), above=0.0, finite=False)
+            check_single(name, getattr(self, name), above=0.0, finite=False)
         for name in ("erp", "loop_erp"):
-            check_value(name, getattr(self, name), least=0.0, most=1.0)
+            check_single(name, getattr(self, name), least=0.0, most=1.0)
 
     @property
     def finishes(self) -> bool:

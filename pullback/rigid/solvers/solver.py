@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Literal
 
-from pullback.core.errors import PullbackError
+from pullback.rigid.world.values import check_whole
 
+MAX_ITERATIONS = 100_000
 TOLERANCE = {True: 1e-11, False: 1e-6}
 """The default tolerance [m/s, rad/s] in float64 and in float32."""
 LEAST_TOLERANCE = {True: 1e-14, False: 1e-7}
@@ -80,5 +81,4 @@ class Solver:
 
 def check_iterations(iterations: object) -> None:
     """Raise unless this is a number of sweeps."""
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
-        raise PullbackError(f"iterations is {iterations!r}; give a whole number from 1 on")
+    check_whole("iterations", iterations, 1, MAX_ITERATIONS)

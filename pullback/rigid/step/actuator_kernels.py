@@ -1,22 +1,23 @@
 """Forces of actuators, and their adjoint (docs/derivations/actuators.md).
 
-Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, which returns the force and its derivatives by
-(u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is the affine one here; in
-worlds with other actuators a chain of laws takes its place (variants.py).
+Each actuator follows a law, force = f(numbers; u, q, qd) of its joint, or of a sum of joints, which returns the force
+and its derivatives by (u, q, qd) and by its numbers: one source for the step, its adjoint and its Jacobian. `law` is
+the affine one here; in worlds with other actuators a chain of laws takes its place (variants.py).
 
 Where `job.settings.ahead` is the time step and not zero, forces are those at the velocity after the step, qd + ahead a:
-what falls with velocity is an inertia, `add_actuator_inertias`, and whether a force is within its limit is known when
-the step is solved (`limit_actuators`). Until then `held` says so: 0 within it, else the sign of the force at its limit.
+what falls with velocity is an inertia, `add_actuator_inertias`, and whether a force is within its bounds is known when
+the step is solved (`limit_actuators`). Until then `held` says so: 0 within them, else the sign of the bound it is at.
+Forces on several joints, and those whose gain grows with velocity, are those at the velocity before the step.
 """
 
 from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ACTUATOR_ROWS
+from pullback.rigid.compile.scene import ACTUATOR_ROWS, FALL, LEAST, MOST, VELOCITY_GAIN, Scene
 from pullback.rigid.step.affine_law_kernels import law as affine_law
 from pullback.rigid.step.problem_kernels import Job, Motion
-from pullback.spatial.arrays import load4, rows_from
+from pullback.spatial.arrays import load10, rows_from
 
 SECOND = wp.constant(1)
 
@@ -43,9 +44,43 @@ def law_or_second(kind: int, numbers: Any, u: Any, q: Any, qd: Any):
 
 
 @wp.func
-def is_ahead(job: Job, numbers: Any):
+def length_of(scene: Scene, a: int, q: wp.array2d(dtype=Any), w: int):
+    """Return the sum of an actuator's coordinates, each times its share."""
+    length = q.dtype(0.0)
+    for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+        length += q.dtype(scene.actuator_share[k]) * q[scene.dof_coordinate[scene.actuator_dof[k]], w]
+    return length
+
+
+@wp.func
+def rate_of(scene: Scene, a: int, qd: wp.array2d(dtype=Any), w: int):
+    """Return the sum of velocities, or of cotangents of forces, of an actuator's dofs, each times its share."""
+    rate = qd.dtype(0.0)
+    for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+        rate += qd.dtype(scene.actuator_share[k]) * qd[scene.actuator_dof[k], w]
+    return rate
+
+
+@wp.func
+def is_ahead(job: Job, a: int, numbers: Any):
     """Tell whether an actuator's force is that at the velocity after the step."""
-    return numbers.dtype(job.settings.ahead) * numbers[2] != numbers.dtype(0.0)
+    zero = numbers.dtype(0.0)
+    single = job.scene.actuator_start[a + 1] - job.scene.actuator_start[a] == 1
+    # one that does not fall with velocity is the same either way, but for the derivative by how it does
+    falls = numbers[FALL] != zero or not has_bounds(numbers)
+    return single and falls and job.settings.ahead > wp.float64(0.0) and numbers[VELOCITY_GAIN] == zero
+
+
+@wp.func
+def has_bounds(numbers: Any):
+    """Tell whether an actuator's force has a bound."""
+    return wp.isfinite(numbers[LEAST]) or wp.isfinite(numbers[MOST])
+
+
+@wp.func
+def numbers_of(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int):
+    """Return the numbers of an actuator's law."""
+    return load10(parameters, job.parameters.actuators + a * ACTUATOR_ROWS, w)
 
 
 @wp.func
@@ -53,22 +88,29 @@ def actuator(
     job: Job, a: int, q: wp.array2d(dtype=Any), rate: Any, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
     w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Return the force of actuator a and its derivatives, at the rate of its coordinate."""
+    """Return the force of actuator a and its derivatives, at the rate of its length; a spring has no control."""
     scene = job.scene
-    v = scene.actuator_dof[a]
     zero = q.dtype(0.0)
-    numbers = load4(parameters, job.parameters.actuators + a * ACTUATOR_ROWS, w)
-    limit = numbers[3]
+    one = q.dtype(1.0)
+    numbers = numbers_of(job, a, parameters, w)
+    free = numbers_of(job, a, parameters, w)
     side = zero
-    if is_ahead(job, numbers):
+    if is_ahead(job, a, numbers):
         side = scratch[job.scratch.held + a, w]
-        limit = q.dtype(1.0) / zero
-    free = wp.vector(numbers[0], numbers[1], numbers[2], limit)
-    force, slopes, by_numbers = law(scene.actuator_law[a], free, u[a, w], q[scene.dof_coordinate[v], w], rate)
-    if side != zero:
-        force = side * numbers[3]
+        free[LEAST] = -one / zero
+        free[MOST] = one / zero
+    control = zero
+    if a < scene.nu:
+        control = u[a, w]
+    force, slopes, by_numbers = law(scene.actuator_law[a], free, control, length_of(scene, a, q, w), rate)
+    if side < zero:
+        force = numbers[LEAST]
         slopes = wp.vector(zero, zero, zero)
-        by_numbers = wp.vector(zero, zero, zero, side)
+        by_numbers = wp.vector(zero, zero, zero, zero, one, zero, zero, zero, zero, zero)
+    if side > zero:
+        force = numbers[MOST]
+        slopes = wp.vector(zero, zero, zero)
+        by_numbers = wp.vector(zero, zero, zero, zero, zero, one, zero, zero, zero, zero)
     return force, slopes, by_numbers
 
 
@@ -77,20 +119,27 @@ def add_actuator_forces(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), tau: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the actuators' forces at the velocity qd to tau."""
-    for a in range(job.scene.nu):
-        v = job.scene.actuator_dof[a]
-        force, slopes, by_numbers = actuator(job, a, q, qd[v, w], u, parameters, w, scratch)
-        tau[v, w] = tau[v, w] + force
+    """Add the forces of actuators and springs at the velocity qd to tau."""
+    scene = job.scene
+    for a in range(scene.nactuator):
+        force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            v = scene.actuator_dof[k]
+            tau[v, w] = tau[v, w] + q.dtype(scene.actuator_share[k]) * force
 
 
 @wp.func
-def actuator_inertia(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Return by how much the force of actuator a falls with its joint's acceleration: integration.md, eq. (10)."""
-    inertia = scratch.dtype(job.settings.ahead) * parameters[job.parameters.actuators + a * ACTUATOR_ROWS + 2, w]
-    if inertia != scratch.dtype(0.0) and scratch[job.scratch.held + a, w] != scratch.dtype(0.0):
-        inertia = scratch.dtype(0.0)
-    return inertia
+def inertia_share(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return the time step times the square of the share of the one joint that actuator a drives, 0 if it has none.
+
+    Times k, this is by how much the force falls with the joint's acceleration: integration.md, eq. (10).
+    """
+    zero = scratch.dtype(0.0)
+    share = zero
+    if is_ahead(job, a, numbers_of(job, a, parameters, w)):
+        if scratch[job.scratch.held + a, w] == zero:
+            share = scratch.dtype(job.scene.actuator_share[job.scene.actuator_start[a]])
+    return scratch.dtype(job.settings.ahead) * share * share
 
 
 @wp.func
@@ -98,33 +147,33 @@ def add_actuator_inertias(
     job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), M: wp.array2d(dtype=Any)
 ):
     """Add the actuators' inertias to the diagonal of the mass matrix."""
-    for a in range(job.scene.nu):
-        v = job.scene.actuator_dof[a]
+    for a in range(job.scene.nactuator):
+        v = job.scene.actuator_dof[job.scene.actuator_start[a]]
         at = v * job.scene.topology.nv + v
-        M[at, w] = M[at, w] + actuator_inertia(job, a, parameters, w, scratch)
+        k = parameters[job.parameters.actuators + a * ACTUATOR_ROWS + FALL, w]
+        M[at, w] = M[at, w] + inertia_share(job, a, parameters, w, scratch) * k
 
 
 @wp.func
 def actuator_inertias_vjp(
-    job: Job, y: wp.array2d(dtype=Any), z: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add the cotangents of the inertias in y^T M z."""
-    ahead = scratch.dtype(job.settings.ahead)
-    for a in range(job.scene.nu):
-        if scratch[job.scratch.held + a, w] == scratch.dtype(0.0):
-            v = job.scene.actuator_dof[a]
-            row = job.parameters.actuators + a * ACTUATOR_ROWS + 2
-            adj_parameters[row, w] = adj_parameters[row, w] + ahead * y[v, w] * z[v, w]
+    for a in range(job.scene.nactuator):
+        v = job.scene.actuator_dof[job.scene.actuator_start[a]]
+        row = job.parameters.actuators + a * ACTUATOR_ROWS + FALL
+        yz = scratch[job.scratch.y + v, w] * scratch[job.scratch.z + v, w]
+        adj_parameters[row, w] = adj_parameters[row, w] + inertia_share(job, a, parameters, w, scratch) * yz
 
 
 @wp.func
 def has_limits_ahead(job: Job, parameters: wp.array2d(dtype=Any), w: int):
-    """Tell whether some force that is taken at the velocity after the step has a limit."""
+    """Tell whether some force that is taken at the velocity after the step has a bound."""
     found = bool(False)
-    for a in range(job.scene.nu):
-        numbers = load4(parameters, job.parameters.actuators + a * ACTUATOR_ROWS, w)
-        if is_ahead(job, numbers) and wp.isfinite(numbers[3]):
+    for a in range(job.scene.nactuator):
+        numbers = numbers_of(job, a, parameters, w)
+        if is_ahead(job, a, numbers) and has_bounds(numbers):
             found = True
     return found
 
@@ -133,20 +182,23 @@ def has_limits_ahead(job: Job, parameters: wp.array2d(dtype=Any), w: int):
 def limit_actuators(
     job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
-    """Hold the actuators whose forces at the velocity after the step exceed their limits; return whether there are any.
+    """Hold the actuators whose forces at the velocity after the step exceed their bounds; return whether there are any.
 
     The velocity stands in scratch. An actuator that is held stays so.
     """
     q = rows_from(scratch, job.scratch.q)
     zero = scratch.dtype(0.0)
     found = bool(False)
-    for a in range(job.scene.nu):
-        numbers = load4(parameters, job.parameters.actuators + a * ACTUATOR_ROWS, w)
-        if is_ahead(job, numbers) and scratch[job.scratch.held + a, w] == zero:
-            rate = scratch[job.scratch.velocity + job.scene.actuator_dof[a], w]
+    for a in range(job.scene.nactuator):
+        numbers = numbers_of(job, a, parameters, w)
+        if is_ahead(job, a, numbers) and scratch[job.scratch.held + a, w] == zero:
+            rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.velocity), w)
             force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
-            if wp.abs(force) > numbers[3]:
-                scratch[job.scratch.held + a, w] = wp.sign(force)
+            if force < numbers[LEAST]:
+                scratch[job.scratch.held + a, w] = scratch.dtype(-1.0)
+                found = True
+            if force > numbers[MOST]:
+                scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
                 found = True
     return found
 
@@ -159,22 +211,26 @@ def actuator_forces_vjp(
     """Add the cotangents of all that forces read, at a fixed acceleration, for that of forces."""
     scene = job.scene
     q = rows_from(scratch, motion.q)
+    qd = rows_from(scratch, motion.qd)
+    adj_force = rows_from(scratch, motion.adj_force)
     adj_q = rows_from(scratch, motion.adj_q)
     adj_qd = rows_from(scratch, motion.adj_qd)
     adj_actuators = rows_from(adj_parameters, job.parameters.actuators)
-    ahead = scratch.dtype(job.settings.ahead)
-    for a in range(scene.nu):
-        v = scene.actuator_dof[a]
-        c = scene.dof_coordinate[v]
-        adj = scratch[motion.adj_force + v, w]
-        rate = scratch[motion.qd + v, w]
-        if ahead > scratch.dtype(0.0):
-            rate += ahead * scratch[motion.acceleration + v, w]
+    for a in range(scene.nactuator):
+        adj = rate_of(scene, a, adj_force, w)
+        rate = rate_of(scene, a, qd, w)
+        if is_ahead(job, a, numbers_of(job, a, parameters, w)):
+            rate += scratch.dtype(job.settings.ahead) * rate_of(scene, a, rows_from(scratch, motion.acceleration), w)
         force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
-        adj_q[c, w] = adj_q[c, w] + slopes[1] * adj
-        adj_qd[v, w] = adj_qd[v, w] + slopes[2] * adj
+        for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
+            v = scene.actuator_dof[k]
+            c = scene.dof_coordinate[v]
+            share = q.dtype(scene.actuator_share[k]) * adj
+            adj_q[c, w] = adj_q[c, w] + slopes[1] * share
+            adj_qd[v, w] = adj_qd[v, w] + slopes[2] * share
         if adj_u:
-            adj_u[a, w] = adj_u[a, w] + slopes[0] * adj
+            if a < scene.nu:
+                adj_u[a, w] = adj_u[a, w] + slopes[0] * adj
         if adj_actuators:
             for k in range(ACTUATOR_ROWS):
                 row = a * ACTUATOR_ROWS + k

@@ -2,7 +2,7 @@
 
 With M = L^T L and s = L v, a row J of the problem is kept as Y = L^-T J^T, so that J v = Y·s, J M^-1 J^T = Y·Y, and
 an impulse lam moves s by Y lam. Contacts have three rows, normal and two tangents, kept together dof by dof; limits and
-dry friction have one, those of a loop (loop_kernels.py) stand before them.
+dry friction have one; before them stand those of loops (loop_kernels.py) and of couplings (coupling_kernels.py).
 """
 
 from typing import Any
@@ -34,14 +34,14 @@ TANGENT = wp.constant(12)
 SHARE = wp.constant(15)  # of the change by free motion, J v* - J qd, that an impact's bias takes
 BLOCK_ROWS = wp.constant(16)
 
-# rows of the problem a limit, a dry friction or a row of a loop
+# rows of the problem a limit, a dry friction, a coupling or a row of a loop
 DOF = wp.constant(0)  # where the walk over its dofs starts in Scene.dof_parent
 SIGN = wp.constant(1)
 SCALAR_BIAS = wp.constant(2)
 LOWER = wp.constant(3)
 UPPER = wp.constant(4)
 SCALAR_DIAGONAL = wp.constant(5)
-SCALAR_SLOPE = wp.constant(6)  # of a limit's bias by the gap
+SCALAR_SLOPE = wp.constant(6)  # of a limit's bias by the gap; 0 for the others
 SCALAR_ROWS = wp.constant(7)
 
 
@@ -338,11 +338,11 @@ def scalar_rows(
     friction: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), w: int,
     scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the rows of joint limits that are near and of dry friction after those of loops; return how many."""
+    """Write the rows of near joint limits and of dry friction behind those that always hold; return how many."""
     zero = q.dtype(0.0)
     one = q.dtype(1.0)
     far = one / zero
-    count = int(scene.nloop_row)
+    count = int(scene.nloop_row + scene.ncoupling)
     for k in range(scene.nlimit):
         v = scene.limit_dof[k]
         position = q[scene.dof_coordinate[v], w]

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.step.actuator_kernels import actuator, add_actuator_forces
+from pullback.rigid.step.actuator_kernels import actuator, add_actuator_forces, rate_of
 from pullback.rigid.step.dynamics_kernels import factorize, multiply_factor, solve_factor, solve_transposed
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.lagrangian_kernels import write_derivatives
@@ -91,14 +91,18 @@ def write_factor(
     for v in range(nv):
         square += M[v * nv + v, w] * slow * slow
         M[v * nv + v, w] = M[v * nv + v, w] + h * dofs[DOF_ROWS * v + DAMPING, w]
-    for a in range(scene.nu):
-        force, slopes, by_numbers = actuator(
-            scene, a, q, rows_from(q, scene.nq), u, rows_from(parameters, job.parameters.actuators), w
-        )
-        v = scene.actuator_dof[a]
+    for a in range(scene.nactuator):
+        rate = rate_of(scene, a, rows_from(q, scene.nq), w)
+        force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
         stiffness = -h * wp.min(slopes[2] + h * slopes[1], scratch.dtype(0.0))
         square += stiffness * close * close
-        M[v * nv + v, w] = M[v * nv + v, w] + stiffness
+        # the diagonal, times the number of joints: no less than the whole block
+        first = scene.actuator_start[a]
+        count = scene.actuator_start[a + 1] - first
+        for k in range(count):
+            v = scene.actuator_dof[first + k]
+            share = scratch.dtype(scene.actuator_share[first + k])
+            M[v * nv + v, w] = M[v * nv + v, w] + scratch.dtype(count) * share * share * stiffness
     factorize(scene, w, M)
     return square
 

@@ -27,6 +27,7 @@ from pullback.rigid.step.constraint_kernels import (
     is_limit,
     row_dots,
 )
+from pullback.rigid.step.coupling_kernels import coupling_bias_vjp, coupling_jacobian_vjp
 from pullback.rigid.step.dynamics_kernels import add_transposed_product, solve_factor
 from pullback.rigid.step.jacobian_kernels import jacobian_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows
@@ -107,7 +108,7 @@ def scalar_bias_vjp(
     dt = scratch[place.span, w]
     for k in range(ns):
         scratch[place.alpha + 3 * nc + k, w] = zero
-    for k in range(scene.nloop_row, ns):
+    for k in range(scene.nloop_row + scene.ncoupling, ns):
         row = k * SCALAR_ROWS
         v = int(scalars[row + DOF, w])
         if is_limit(scalars, k, w):
@@ -230,7 +231,7 @@ def write_term(
 ):
     """Write alpha and the rates x of one term alpha^T J x, and y, z of one y^T M z; return which of them there are."""
     place = job.scratch
-    moving = 3 * nc + job.scene.nloop_row  # rows of J that are not constant, the first ones
+    moving = 3 * nc + job.scene.nloop_row + job.scene.ncoupling  # rows of J that are not constant, the first ones
     source = int(place.qd)  # of the rates
     has = int(HAS_J_TERM)
     if term == APPROACHING:
@@ -296,7 +297,7 @@ def mass_matrix_vjp(
                 # an impact has no inertia for joint damping
                 row = DOF_ROWS * v + DAMPING
                 adj_dofs[row, w] = adj_dofs[row, w] - scratch.dtype(job.settings.ahead) * y[v, w] * z[v, w]
-        actuator_inertias_vjp(job, y, z, w, adj_parameters, scratch)
+        actuator_inertias_vjp(job, parameters, w, adj_parameters, scratch)
 
 
 @wp.func
@@ -307,6 +308,7 @@ def rows_vjp(
     """Add what the rows ask for: of parameters and coordinates by their biases, of bodies' poses by J, and by M."""
     bounces = contact_bias_vjp(job, nc, w, adj_parameters, scratch)
     scalar_bias_vjp(job, nc, ns, w, adj_parameters, scratch)
+    coupling_bias_vjp(job, nc, parameters, w, adj_parameters, scratch)
     if bounces:
         approach_vjp(job, nc, ns, w, scratch)
     terms = int(UNCONVERGED)
@@ -317,5 +319,6 @@ def rows_vjp(
         if has & HAS_J_TERM != 0:
             # the errors of loops come with J v
             jacobian_vjp(job, nc, term == MULTIPLIERS, w, scratch)
+            coupling_jacobian_vjp(job, nc, w, adj_parameters, scratch)
         if has & HAS_M_TERM != 0:
             mass_matrix_vjp(job, parameters, w, adj_parameters, scratch)

@@ -24,7 +24,7 @@ from pullback.rigid.solvers.kink_kernels import (
     is_convex,
     let_go,
 )
-from pullback.rigid.step.actuator_kernels import actuator
+from pullback.rigid.step.actuator_kernels import actuator, rate_of
 from pullback.rigid.step.problem_kernels import Job
 from pullback.spatial.arrays import rows_from
 
@@ -129,10 +129,9 @@ def control_length(
     by_controls = scratch.dtype(0.0)
     by_velocity = scratch.dtype(0.0)
     for a in range(job.scene.nu):
-        v = job.scene.actuator_dof[a]
-        rate = scratch[place.qd + v, w]
+        rate = rate_of(job.scene, a, rows_from(scratch, place.qd), w)
         force, slopes, by_numbers = actuator(job, a, rows_from(scratch, place.q), rate, u, parameters, w, scratch)
-        share = slopes[0] * scratch[place.nu + v, w]
+        share = slopes[0] * rate_of(job.scene, a, rows_from(scratch, place.nu), w)
         by_controls += share * share
     for v in range(job.scene.topology.nv):
         by_velocity += scratch[place.eta + v, w] * scratch[place.eta + v, w]

@@ -110,7 +110,7 @@ def settle(job: Job, touched: int, nc: int, ns: int, w: int, scratch: wp.array2d
         if int(scratch[row + PAIR, w]) == touched and wp.abs(scratch[row + GAP, w]) <= touch_tolerance(zero):
             scratch[place.blocks + c * BLOCK_ROWS + BIAS, w] = zero
             scratch[place.blocks + c * BLOCK_ROWS + SLOPE, w] = zero
-    for k in range(job.scene.nloop_row, ns):
+    for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
         row = place.scalars + k * SCALAR_ROWS
         is_same = job.scene.npair + int(scratch[row + DOF, w]) == touched
         if is_same and is_limit(rows_from(scratch, place.scalars), k, w):
@@ -132,7 +132,7 @@ def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dt
         else:
             c += 1
     ns = int(nscalar)
-    k = int(job.scene.nloop_row)
+    k = int(job.scene.nloop_row + job.scene.ncoupling)
     while k < ns:
         time, slowly = limit_closing_time(job, k, w, scratch)
         if time >= zero:
@@ -200,7 +200,7 @@ def write_impact_rows(
     k = int(0)
     while k < ns:
         row = place.scalars + k * SCALAR_ROWS
-        is_held = k < scene.nloop_row
+        is_held = k < scene.nloop_row + scene.ncoupling
         if not is_held and is_limit(rows_from(scratch, place.scalars), k, w):
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
             v = int(scratch[row + DOF, w])
@@ -249,7 +249,7 @@ def arrange(
 def take_no_time(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Let the problem be that of an impact, in which forces of actuators do nothing."""
     scratch[job.scratch.span, w] = scratch.dtype(0.0)
-    for a in range(job.scene.nu):
+    for a in range(job.scene.nactuator):
         scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
 
 

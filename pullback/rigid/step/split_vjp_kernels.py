@@ -41,6 +41,7 @@ from pullback.rigid.step.step_vjp_kernels import (
     clear_geometry,
     free_motion_vjp,
     geometry_vjp,
+    impulses_vjp,
     motion_vjp,
     solution_vjp,
 )
@@ -170,7 +171,7 @@ def span_vjp(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any))
         block = place.blocks + c * BLOCK_ROWS
         if scratch[place.contacts + c * CONTACT_ROWS + GAP, w] > zero and scratch[block + SLOPE, w] > zero:
             total += scratch[place.multiplier + 3 * c, w] * scratch[block + BIAS, w]
-    for k in range(job.scene.nloop_row, ns):
+    for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
         row = place.scalars + k * SCALAR_ROWS
         if not is_limit(rows_from(scratch, place.scalars), k, w):
             adj_bound = scratch[place.adj_upper + k, w] - scratch[place.adj_lower + k, w]
@@ -215,6 +216,7 @@ def part_vjp(
             adj_span = drift_vjp(job, time, w, scratch)
         else:
             impact_velocity_vjp(job, w, scratch)
+    impulses_vjp(job, nc, ns, shifted, w, scratch)
     solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
     if part == IMPACT:
         # M (v2 - v1) = J^T lam takes the place of the equations of motion
@@ -258,7 +260,7 @@ def gap_vjp(
             scratch[place.adj_contacts + touching * ADJ_CONTACT_ROWS + ADJ_GAP, w] = adj_gap
         geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
     else:
-        for k in range(job.scene.nloop_row, ns):
+        for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
             row = place.scalars + k * SCALAR_ROWS
             v = int(scratch[row + DOF, w])
             if job.scene.npair + v == what and is_limit(rows_from(scratch, place.scalars), k, w):

@@ -28,6 +28,7 @@ from pullback.rigid.step.constraint_kernels import (
     contact_rows,
     scalar_rows,
 )
+from pullback.rigid.step.coupling_kernels import coupling_row
 from pullback.rigid.step.dynamics_kernels import (
     multiply_factor,
     solve_factor,
@@ -111,6 +112,11 @@ def contact_problem(
             scene, job.settings, k, loops, poses, L, w,
             rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
         )  # fmt: skip
+    for k in range(scene.ncoupling):
+        coupling_row(
+            scene, job.settings, k, q, rows_from(parameters, job.parameters.couplings), L, w,
+            rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
+        )  # fmt: skip
     nscalar = scalar_rows(
         scene, job.settings, dt, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,
@@ -122,7 +128,7 @@ def contact_problem(
 @wp.func
 def let_go_of_actuators(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Take all forces of actuators to be within their limits, until a step is solved."""
-    for a in range(job.scene.nu):
+    for a in range(job.scene.nactuator):
         scratch[job.scratch.held + a, w] = scratch.dtype(0.0)
 
 

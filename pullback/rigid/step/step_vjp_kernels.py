@@ -207,13 +207,22 @@ def geometry_vjp(
 
 
 @wp.func
+def impulse_cotangents(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the cotangents of the impulses for those of the state after the step; return whether impacts shift it."""
+    clear_geometry(job, nc, w, scratch)
+    # eqs. (4) and (5) backwards
+    shifted = motion_vjp(job, nc, w, scratch)
+    impulses_vjp(job, nc, ns, shifted, w, scratch)
+    return shifted
+
+
+@wp.func
 def solution_vjp(
     job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
     w: int, adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull gamma, the cotangent of the velocity, back through impulses, rows and contacts; nu is for what remains."""
+    """Pull cotangents of impulses and velocity back through the solver, rows and contacts; nu is for what remains."""
     # the solver, eq. (9)
-    impulses_vjp(job, nc, ns, shifted, w, scratch)
     multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
     start_vjp(job, nc, ns, sweeps, w, scratch)
     velocity_vjp(job, w, scratch)
@@ -243,6 +252,17 @@ def free_motion_vjp(
 
 
 @wp.func
+def problem_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
+    w: int, adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of impulses, and of the velocity after the step, back through the contact problem."""
+    solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
+    free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
 def step_vjp(
     # model
     job: Job,
@@ -260,11 +280,8 @@ def step_vjp(
     nowhere: wp.array2d(dtype=Any),
 ):
     """Pull the cotangents of a step's result back through it."""
-    clear_geometry(job, nc, w, scratch)
-    # eqs. (4) and (5) backwards
-    shifted = motion_vjp(job, nc, w, scratch)
-    solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
-    free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+    shifted = impulse_cotangents(job, nc, ns, w, scratch)
+    problem_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 
 @wp.func

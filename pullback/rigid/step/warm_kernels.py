@@ -39,11 +39,11 @@ def slot_of_contact(scene: Scene, contacts: wp.array2d(dtype=Any), c: int, impul
 
 @wp.func
 def slot_of_scalar(scene: Scene, scalars: wp.array2d(dtype=Any), s: int, w: int):
-    """Return the row of the impulse of a limit, a dry friction or a row of a loop, of which s is the number."""
+    """Return the row of the impulse of scalar row s: of a loop, a coupling, a limit or a dry friction."""
     v = int(scalars[s * SCALAR_ROWS + DOF, w])
     at = int(scene.max_contacts * IMPULSE_ROWS)
     slot = int(-1)
-    if s < scene.nloop_row:
+    if s < scene.nloop_row + scene.ncoupling:
         slot = at + scene.nlimit + scene.nfriction + s
     elif is_limit(scalars, s, w):
         for k in range(scene.nlimit):
@@ -114,7 +114,7 @@ def store_impulses(
             impulses[row + 2, w] = contacts[c * CONTACT_ROWS + FEATURE_B, w]
             store(impulses, row + IMPULSE, w, load3(lam, 3 * c, w))
     first = int(scene.max_contacts * IMPULSE_ROWS)
-    for k in range(scene.nlimit + scene.nfriction + scene.nloop_row):
+    for k in range(scene.nlimit + scene.nfriction + scene.nloop_row + scene.ncoupling):
         impulses[first + k, w] = zero
     for s in range(ns):
         value = lam[3 * nc + s, w]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pullback.core.errors import PullbackError
-from pullback.rigid.world.actuators import Actuator, Numbers, check_number
+from pullback.rigid.world.actuators import Actuator, Numbers, check_number, symmetric
 from pullback.rigid.world.values import Given, Tensor, Value
 
 
@@ -47,9 +47,10 @@ class DCMotor(Actuator):
         stiffness = _product(gear, kt)
         gain = _product(stiffness, 1.0 / R)
         if self.current_limit is None:
-            return gain, voltage, _product(gain, stiffness), None
+            return Numbers(gain, voltage, _product(gain, stiffness))
         limit = check_number(f"{what}: current_limit", self.current_limit, least=0.0, finite=False)
-        return gain, voltage, _product(gain, stiffness), _magnitude(_product(stiffness, limit))
+        most = _magnitude(_product(stiffness, limit))
+        return Numbers(gain, voltage, _product(gain, stiffness), **symmetric(what, most))
 
     def control_reach(self, numbers: Tensor) -> Tensor:
         """Return the supply voltage (b,)."""

@@ -74,6 +74,11 @@ def refuse_rough(arrays: SceneArrays, integrator: Integrator) -> None:
             f"integrator={integrator!r} is for motion without constraints, and the world has {arrays.nloop} closed "
             f"loops; leave integrator at 'semi_implicit'"
         )
+    if arrays.ncoupling:
+        raise PullbackError(
+            f"integrator={integrator!r} is for motion without constraints, and the world has {arrays.ncoupling} joints "
+            f"that follow others; leave integrator at 'semi_implicit'"
+        )
     if arrays.npair:
         a, b = (arrays.shape_names[pair[0]] for pair in (arrays.pair_a, arrays.pair_b))
         found = f"{a!r} and {b!r} may touch; keep them apart with group and mask", "contacts"

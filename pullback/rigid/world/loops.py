@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError, shortened, unknown_name
 from pullback.description.compile import WORLD, align_z
 from pullback.description.tree import LoopKind, Pose
-from pullback.rigid.world.items import ORIGIN, UPRIGHT, Placed, constant, item_q, rotation_matrix
+from pullback.rigid.world.items import ORIGIN, UPRIGHT, Placed, constant, robot_q, rotation_matrix
 from pullback.rigid.world.values import Given, Tensor, Value, batched, check_quaternion, check_value
 from pullback.robot.model import RobotModel
 from pullback.robot.parameters import common_batch
@@ -85,7 +85,7 @@ def link_pose(item: Placed | None, link: int) -> Pose:
     if not robot.learned:
         robot = RobotModel(robot.model, dtype=torch.float64)
     with torch.no_grad():
-        q = item_q(item).to(dtype=robot.dtype, device=robot.device)
+        q = robot_q(item).to(dtype=robot.dtype, device=robot.device)
         # links may differ between worlds
         q = q.expand(max(len(x) for x in robot.kinematics({})), -1)
         position, quat = robot.compute_forward_kinematics(q, robot.model.links[link].name)
@@ -101,6 +101,9 @@ def close_loop(
     items: Sequence[Placed], kind: LoopKind, a: str, b: str | None, frames: Mapping[str, Given | None]
 ) -> ClosedLoop:
     """Return a loop between two links; what is not said of b's frame is what meets a's at the start."""
+    for end in (a,) if b is None else (a, b):
+        if not isinstance(end, str):
+            raise PullbackError(f"a {kind} is to hold {shortened(repr(end))}; give names of links, 'robot/link'")
     name = f"{kind} of {a} and {b or 'world'}"
     known = {"connect": (), "hinge": ("axis",), "weld": ("orientation_a", "orientation_b")}[kind]
     choices = ("position_a", "position_b", *known)
@@ -198,7 +201,7 @@ def check_closed(loops: Sequence[ClosedLoop], cfm: float) -> None:
             a, b = (end.name for end in loop.ends)
             raise PullbackError(
                 f"loop {loop.name!r} is open at the start: its frames on {a!r} and {b!r} are {what}; start from "
-                f"coordinates that close it, add(..., q=...), or leave out the frame on {b!r}"
+                f"coordinates that close it, add(..., q=robot.close_loops(q)), or leave out the frame on {b!r}"
             )
 
 

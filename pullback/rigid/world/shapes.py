@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback import sdf
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 from pullback.description.compile import WORLD, compile_tree
 from pullback.description.tree import Link, Shape, Tree
 from pullback.rigid.collide.convex.hulls import (
@@ -42,7 +42,7 @@ from pullback.rigid.compile.scene import (
     SPHERE,
 )
 from pullback.rigid.world.items import Placed, collision_shape, constant, place, set_surface
-from pullback.rigid.world.values import Given
+from pullback.rigid.world.values import Given, check_switch
 from pullback.robot.model import RobotModel
 from pullback.sdf.program import Program, compile_shape
 from pullback.sdf.samples import Samples, ball_samples, box_samples, capsule_samples, mesh_samples, sphere_samples
@@ -341,7 +341,7 @@ class Bodies:
     ) -> str:
         """Add a free body of one link, or a static shape; `inertia` [m²] is that of one kilogram."""
         name = self._free_name(name)
-        if static:
+        if check_switch(f"static of {name!r}", static):
             if mass is not None:
                 raise PullbackError(f"{name!r} is static and has a mass; leave one of them out")
             item = place(name, None, position, orientation, group, mask)
@@ -353,7 +353,10 @@ class Bodies:
             assert shape is not None
             moments = SHAPE_KINDS[shape.type].moments
             assert moments is not None
-            inertia = np.diag(np.array(moments(*shape.size)))
+            try:
+                inertia = np.diag(np.array(moments(*shape.size)))
+            except OverflowError:
+                raise PullbackError(f"{name!r} is too large, {shape.size} m; sizes are in metres") from None
         link = Link(name, kilograms, np.zeros(3) if com is None else com, kilograms * inertia)
         robot = RobotModel(compile_tree(Tree(name, [link], [], source=name), "floating"))
         item = place(name, robot, position, orientation, group, mask)
@@ -382,8 +385,8 @@ class Bodies:
         return item.name
 
     def _free_name(self, name: str) -> str:
-        if not name or "/" in name:
-            raise PullbackError(f"{name!r} cannot be a name; use at least one character and no '/'")
+        if not isinstance(name, str) or not name or "/" in name:
+            raise PullbackError(f"{shortened(repr(name))} cannot be a name; use at least one character and no '/'")
         if any(item.name == name for item in self.items):
             raise PullbackError(f"the world has a {name!r} already; give each thing its own name")
         return name

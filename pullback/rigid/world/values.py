@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 
 Tensor = torch.Tensor
 Given: TypeAlias = "float | Sequence[float] | np.ndarray | Tensor"
@@ -27,12 +28,15 @@ def check_value(
     finite: bool = True,
 ) -> Value:
     """Return a value of the given shape, or (B, *shape), after looking at its numbers, unless it is on a GPU."""
+    check_dense(what, value)
     checked = value if isinstance(value, Tensor) else _to_array(what, value)
     trailing = tuple(checked.shape[len(checked.shape) - len(shape) :]) if len(checked.shape) >= len(shape) else None
     if trailing != shape or len(checked.shape) > len(shape) + 1:
         raise PullbackError(
             f"{what} has shape {tuple(checked.shape)}; expected {shape}, or {('B', *shape)} with one for each world"
         )
+    if 0 in checked.shape:
+        raise PullbackError(f"{what} has shape {tuple(checked.shape)}: there is no number in it; give at least one")
     if isinstance(checked, Tensor):
         if not _can_look_at(checked):
             return checked
@@ -51,6 +55,36 @@ def check_value(
     if most is not None and (numbers > most).any():
         raise PullbackError(f"{what} is {numbers.max():g}; give at most {most:g}")
     return torch.from_numpy(checked) if isinstance(checked, np.ndarray) and checked.ndim > len(shape) else checked
+
+
+def check_dense(what: str, value: object) -> None:
+    """Raise for a tensor whose numbers cannot be read."""
+    if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_meta):
+        kind = "without data (device meta)" if value.is_meta else f"of layout {value.layout}"
+        raise PullbackError(f"{what} is a tensor {kind}; give a dense one on a CPU or a GPU")
+
+
+def check_single(what: str, value: object, **bounds: Any) -> None:
+    """Raise unless this is one plain number within bounds, those of `check_value`."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise PullbackError(f"{what} is {shortened(repr(value))}; give one number")
+    check_value(what, float(value), **bounds)
+
+
+def check_switch(what: str, value: object) -> bool:
+    """Return True or False; anything else is an error."""
+    if not isinstance(value, bool | np.bool_):
+        raise PullbackError(f"{what} is {shortened(repr(value))}; give True or False")
+    return bool(value)
+
+
+def check_whole(what: str, value: object, least: int, most: int) -> int:
+    """Return a whole number between two bounds; anything else is an error."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise PullbackError(f"{what} is {shortened(repr(value))}; give a whole number from {least:,} on")
+    if int(value) > most:
+        raise PullbackError(f"{what} is {shortened(repr(value))}; give at most {most:,}")
+    return int(value)
 
 
 def check_quaternion(what: str, value: Given) -> Value:
@@ -125,5 +159,5 @@ def _can_look_at(x: Tensor) -> bool:
 def _to_array(what: str, value: object) -> np.ndarray:
     try:
         return np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise PullbackError(f"{what} is {value!r}; expected numbers or a torch tensor") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PullbackError(f"{what} is {shortened(repr(value))}; expected numbers or a torch tensor") from error

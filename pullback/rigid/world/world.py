@@ -13,6 +13,7 @@ from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.actuators import Actuator
+from pullback.rigid.world.couplings import JointCoupling, couple_joints, described_couplings
 from pullback.rigid.world.integrators import Damping, Impacts, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
@@ -26,12 +27,14 @@ from pullback.rigid.world.items import (
 )
 from pullback.rigid.world.loops import ClosedLoop, close_loop, described_loops
 from pullback.rigid.world.shapes import EVERYTHING, SHAPE_KINDS, Bodies
-from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_value
+from pullback.rigid.world.values import Given, Tensor, Value, check_quaternion, check_single, check_switch, check_value
 from pullback.robot.model import STANDARD_GRAVITY, RobotModel
 
 if TYPE_CHECKING:
     from pullback.rigid.sim import Sim
 
+# a world has room for the rows of so many in scratch
+MAX_CONTACTS = 10_000
 # plans of rollouts are written out by substeps
 MAX_SUBSTEPS = 10_000
 
@@ -46,7 +49,10 @@ class World(Bodies):
     def __init__(self, *, gravity: Given = STANDARD_GRAVITY, contact: Solver | None = None) -> None:
         super().__init__()
         self.loops: list[ClosedLoop] = []
-        self.contact = contact or PGS()
+        self.couplings: list[JointCoupling] = []
+        if contact is not None and not isinstance(contact, Solver):
+            raise PullbackError(f"contact is a {type(contact).__name__}; give a solver, such as pb.PGS() or pb.Exact()")
+        self.contact = PGS() if contact is None else contact
         self.gravity = gravity
 
     @property
@@ -100,25 +106,27 @@ class World(Bodies):
     ) -> str:
         """Add a robot and return its name.
 
-        A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there. `q` is
-        where its joints start: names with values, or all coordinates (nq,). `actuators`: one for all joints with one
-        degree of freedom, or a dict by joint name; by default forces on the joints that the description has actuators
-        for, on all if it has none. `friction` and `restitution` replace those of all its shapes. `collision_links` are
-        the links whose shapes take part, all by default; `missing_meshes="ignore"` leaves out meshes without a file.
+        A robot with a fixed base stands at `position` [m] and `orientation` (xyzw), a floating one starts there, by
+        default where the description has it. `q` is where its joints start: names with values, or all coordinates
+        (nq,). `actuators`: one for all joints with one degree of freedom, or a dict by the names of joints, or of
+        actuators of the description; by default those of the description, forces on all joints if it has none. Mimic
+        joints are driven only where a dict or the description names them. `friction` and `restitution` replace those of
+        all its shapes. `collision_links` are the links whose shapes take part, all by default;
+        `missing_meshes="ignore"` leaves out meshes without a file.
         Two shapes may touch if each one's `group` is in the other's `mask`.
         """
         if not isinstance(robot, RobotModel):
             raise PullbackError(f"add takes a robot, got a {type(robot).__name__}; for instance pb.load('panda')")
         model = robot.model
         name = self._fresh(model.tree.name) if name is None else self._free_name(name)
-        if model.coupling is not None:
-            mimics = ", ".join(repr(b.joint.name) for b in model.bodies if b.joint.mimic is not None)
-            raise PullbackError(f"{name!r} has mimic joints ({mimics}), which a World does not support yet")
         if missing_meshes not in ("error", "ignore"):
             raise PullbackError(f"missing_meshes is {missing_meshes!r}; choose 'error' or 'ignore'")
         if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
             raise PullbackError(f"{name!r}: q holds the place of the floating base; leave out position and orientation")
         links = range(len(model.links)) if collision_links is None else sorted(map(robot.link_number, collision_links))
+        if position is None and orientation is None and model.base == "floating":
+            start = robot.initial_q().tolist()
+            position, orientation = start[:3], start[3:7]
         item = place(name, robot, position, orientation, group, mask)
         for link in links:
             for number, shape in enumerate(model.links[link].shapes):
@@ -126,15 +134,16 @@ class World(Bodies):
                     continue
                 item.shapes.append(shape_of_link(f"{name}/{model.links[link].name}/{number}", shape, robot, link))
         set_surface(item.shapes, friction, restitution, name)
-        item.self_collision = self_collision
+        item.self_collision = check_switch(f"self_collision of {name!r}", self_collision)
         item.actuators = joint_actuators(name, robot, actuators)
         item.q = q
         item_q(item)
         self._append(item)
         self.loops += described_loops(item)
+        self.couplings += described_couplings(item)
         return name
 
-    # -- closing loops -------------------------------------------------------------------------------------------
+    # -- loops and couplings -------------------------------------------------------------------------------------
 
     def connect(self, a: str, b: str | None = None, **frames: Given | None) -> str:
         """Hold a point of link a and one of link b together, `robot/link` each; the world if there is no b.
@@ -157,6 +166,16 @@ class World(Bodies):
         self.version += 1
         return self.loops[-1].name
 
+    def couple(self, follower: str, leader: str, *, multiplier: Given = 1.0, offset: Given | None = None) -> str:
+        """Let a joint follow another, as gears do: q_follower = multiplier q_leader + offset; `robot/joint` each.
+
+        Both have one degree of freedom. The numbers are (), or (B,) with one for each world; without an offset the
+        joints are coupled as they stand at the start. Returns the coupling's name.
+        """
+        self.couplings.append(couple_joints(self.items, follower, leader, multiplier, offset))
+        self.version += 1
+        return self.couplings[-1].name
+
     # -- changing what is there ----------------------------------------------------------------------------------
 
     def set_shape(
@@ -175,7 +194,7 @@ class World(Bodies):
         `orientation` (xyzw) on the link, or in the world for a static shape. A leading dimension is one for each world.
         """
         shapes = [s for i in self.items for s in i.shapes if s.name == name or s.name.startswith(f"{name}/")]
-        if not shapes:
+        if not shapes or not isinstance(name, str):
             raise unknown_name("shape", name, self.shape_names)
         changes: dict[str, Value] = {}
         if size is not None:
@@ -230,10 +249,12 @@ class World(Bodies):
         """
         from pullback.rigid.sim import Sim
 
-        check_value("dt", dt, above=0.0)
+        check_single("dt", dt, above=0.0)
         for what, number, least in (("substeps", substeps, 1), ("max_contacts", max_contacts, 0)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 raise PullbackError(f"{what} is {number!r}; give a whole number from {least} on")
+        if max_contacts is not None and max_contacts > MAX_CONTACTS:
+            raise PullbackError(f"max_contacts is {max_contacts:,}; at most {MAX_CONTACTS:,}")
         if substeps > MAX_SUBSTEPS:
             raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
         check_integration(integrator, damping, impacts, without)

@@ -43,7 +43,7 @@ def draw_side(axis: Axes, placed: Placed, sim: Sim) -> None:
     q = placed.motion.q[:, 0]
     robot = sim.world.robots["arm"].to(dtype=q.dtype, device=q.device)
     with torch.no_grad():
-        hand = robot.compute_forward_kinematics(q[:, :9].contiguous(), "panda_hand_tcp")[0].cpu()
+        hand = robot.compute_forward_kinematics(q[:, :8].contiguous(), "panda_hand_tcp")[0].cpu()
     block = q[:, 9:12].cpu()
     axis.plot(hand[:, 1], hand[:, 2], color="tab:blue", linewidth=1.0, label="hand")
     axis.plot(block[:, 1], block[:, 2], color="tab:orange", label="block")

@@ -10,9 +10,9 @@ import torch
 
 from pullback.control import ControlCost, Cost, FramePose, StateCost
 from pullback.core.errors import PullbackError
+from pullback.description.assets.cart_pole import POLE, POLE_LENGTH
+from pullback.description.assets.cart_pole import tree as cart_pole_tree
 from pullback.description.assets.pendulum import LENGTH
-from pullback.description.assets.rows import X, Y, box, joint, link, sphere
-from pullback.description.tree import Tree
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import Torque
@@ -25,7 +25,6 @@ GRAVITY = (0.0, 0.0, -9.8)
 ROBOT = "swing"
 EFFORT = 1e-6
 """Weight of the pendulum's squared torques: it only chooses among ways that end at the top."""
-CART, POLE, POLE_LENGTH = 1.0, 0.3, 0.5
 
 
 @dataclass(frozen=True)
@@ -97,24 +96,6 @@ def cart_pole(pole_mass: float = POLE) -> System:
     return System("pole on a cart", world, 20.0, 1 / 60, 100, running, end, "tip", top, most, 0.0)
 
 
-def cart_pole_tree(pole_mass: float = POLE) -> Tree:
-    """Return a cart that slides along y, and on it a pole with its mass at the end, which stands at angle 0."""
-    end = (0.0, 0.0, POLE_LENGTH)
-    inertia = (1e-3, 1e-3, 1e-3)
-    links = [
-        link("rail"),
-        link("cart", CART, (0.0, 0.0, 0.0), inertia, box((0.1, 0.2, 0.1))),
-        link("pole", pole_mass, end, inertia, sphere(0.05, end)),
-        link("tip"),
-    ]
-    joints = [
-        joint("cart", "prismatic", "rail", "cart", axis=Y),
-        joint("pole", "continuous", "cart", "pole", axis=X),
-        joint("tip", "fixed", "pole", "tip", end),
-    ]
-    return Tree("cart_pole", links, joints, source="cart_pole")
-
-
 def times(substeps: int) -> str:
     """Return a number of substeps in words."""
     return "1 substep" if substeps == 1 else f"{substeps} substeps"
@@ -143,7 +124,7 @@ def audit(sim: Sim, states: Trajectory, controls: Tensor) -> Audit:
     """
     flat = State(states.q.flatten(0, 1), states.qd.flatten(0, 1))
     energy = sum(sim.energies(flat)).view(states.q.shape[:2])  # pyright: ignore[reportAttributeAccessIssue]
-    driven = torch.as_tensor(sim.arrays.actuator_dof, device=sim.device).long()
+    driven = torch.as_tensor(sim.arrays.drives.dof[: sim.nu], device=sim.device).long()
     way = states.q.diff(dim=0)[..., driven]
     work = (controls * way).sum(-1).cumsum(0)
     return Audit(energy - energy[0], torch.cat([torch.zeros_like(work[:1]), work]))

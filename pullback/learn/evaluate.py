@@ -1,0 +1,42 @@
+"""Try a policy: the return of an episode, and its motion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from pullback.learn.env import Env
+from pullback.rigid.state import Status, Trajectory
+
+Tensor = torch.Tensor
+Act = Callable[[Tensor], Tensor]
+"""What returns actions (B, nu) for observations (B, n): a `Policy`, or any function."""
+
+
+@torch.no_grad()
+def evaluate(env: Env, policy: Act, seed: int | None = None) -> Tensor:
+    """Return the return (B,) of one episode in each world, from a reset."""
+    observation = env.reset(seed)
+    total, running = torch.zeros_like(env.returns), torch.ones_like(env.returns, dtype=torch.bool)
+    for _ in range(env.episode):
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        total = total + torch.where(running, reward, torch.zeros_like(reward))
+        running = running & ~(terminated | truncated)
+        if not bool(running.any()):
+            break
+    return total
+
+
+@torch.no_grad()
+def play(env: Env, policy: Act, seed: int | None = None) -> Trajectory:
+    """Return the motion of the first world over one episode, for a replay."""
+    observation = env.reset(seed)
+    states = [env.state]
+    for _ in range(env.episode):
+        observation, _, terminated, truncated, _ = env.step(policy(observation))
+        if bool(terminated[0] | truncated[0]):
+            break
+        states.append(env.state)
+    q, qd = torch.stack([s.q[:1] for s in states]), torch.stack([s.qd[:1] for s in states])
+    return Trajectory(q, qd, Status.fine(1, env.substeps), torch.arange(len(states)))

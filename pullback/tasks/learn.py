@@ -1,0 +1,169 @@
+"""Train a policy through the simulation's gradient by SHAC, save it, and show it.
+
+The environments are those of `pullback.learn`: cart-pole, pendulum, hopper, ant. Settings are the published ones where
+an environment has them. Ctrl-C ends training after the current iteration; the same with --resume goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from pullback.core.threads import get_num_threads, set_num_threads
+from pullback.learn import SHAC, Config, evaluate, export_onnx, make, play, save_policy, train
+from pullback.learn.shac import RECENT
+from pullback.tasks.common.options import check_at_least
+from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
+
+Tensor = torch.Tensor
+
+TEST_SEED = 1_000_003
+"""Added to the seed for the starts that the trained policy is tried on."""
+
+
+@dataclass
+class Options:
+    """What to learn, and for how long."""
+
+    env: str = "cart-pole"
+    """The environment: cart-pole, pendulum, hopper or ant."""
+    worlds: int = 64
+    """Worlds that are simulated side by side."""
+    iterations: int | None = None
+    """Iterations of SHAC; by default as many as published for the environment."""
+    horizon: int | None = None
+    """Steps that gradients pass through in an iteration; by default 32."""
+    critic: bool = True
+    """--no-critic: back-propagation through time alone, over the horizon."""
+    links: int | None = None
+    """Links of the pendulum."""
+    resume: bool = False
+    """Go on from the checkpoint in the output folder."""
+    onnx: bool = False
+    """Also write the policy as an ONNX file."""
+    replay: bool = True
+    """Also write a replay of one episode."""
+    seed: int = 0
+    """Seed of starts, networks and noise."""
+    out: Path = Path("out")
+    """Folder for checkpoint, policy, curves and replay."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
+
+
+@dataclass
+class Learned:
+    """What a run found."""
+
+    run: SHAC
+    before: float
+    """Mean return of the policy it began with, on starts that it is not trained on."""
+    after: float
+    """That of the policy it ended with."""
+    files: list[Path] = field(default_factory=list)
+
+
+def run(options: Options) -> Learned:
+    """Train, try on other starts, print, save."""
+    check_at_least(options, worlds=1, iterations=1, horizon=1, links=1)
+    console = Console()
+    name = options.env.replace("-", "_")
+    extra: dict[str, Any] = {"links": options.links} if options.links is not None else {}
+    with _threads_for_the_simulation():
+        env, unseen = (
+            make(options.env, options.worlds, seed=seed, device=options.device, **extra)
+            for seed in (options.seed, options.seed + TEST_SEED)
+        )
+        given = {"iterations": options.iterations, "horizon": options.horizon}
+        changes = {key: value for key, value in given.items() if value is not None}
+        config = Config.of(env, critic=options.critic, seed=options.seed, **changes)
+        options.out.mkdir(parents=True, exist_ok=True)
+        other = options.seed + TEST_SEED
+        before = evaluate(unseen, SHAC(unseen, config).policy, other).mean().item()
+        checkpoint = options.out / f"learn_{name}.pt"
+        trained = train(env, config, checkpoint=checkpoint, resume=options.resume, console=console)
+        found = Learned(trained, before, evaluate(unseen, trained.policy, other).mean().item())
+        report(found, console)
+        files: dict[str, Path | None] = {"checkpoint": checkpoint}
+        files["policy"] = save_policy(trained.policy, options.out / f"policy_{name}.pt")
+        files["curves"] = write_arrays(options.out / f"learn_{name}.npz", **_columns(trained))
+        files["picture"] = draw(found, options.out / f"learn_{name}.png")
+        if options.onnx:
+            files["onnx"] = options.out / f"policy_{name}.onnx"
+            export_onnx(trained.policy, files["onnx"])
+        if options.replay:
+            motion = play(unseen, trained.policy, other)
+            title = f"{env.name}, return {found.after:.0f}"
+            path = options.out / f"learn_{name}.html"
+            files["replay"] = write_replay(env.sim, motion, path, console, title=title, forces=False)
+    print_files(console, **files)
+    found.files = [path for path in files.values() if path is not None]
+    return found
+
+
+@contextmanager
+def _threads_for_the_simulation() -> Iterator[None]:
+    """Leave the cores to the simulation: small networks gain nothing from torch's threads."""
+    threads, before = get_num_threads(), torch.get_num_threads()
+    set_num_threads(threads)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        set_num_threads(None)
+
+
+# -- the report ------------------------------------------------------------------------------------------------------
+
+
+def report(found: Learned, console: Console) -> None:
+    """Print how good the policy is, and whether gradients gave trouble on the way."""
+    run, last = found.run, found.run.history[-1]
+    table = Table(title=f"{run.env.name}, {run.env.worlds} worlds", title_justify="left", show_header=False)
+    rows = {
+        "return before": f"{found.before:.1f}",
+        "return after": f"{found.after:.1f}",
+        "iterations": f"{run.done}",
+        "steps": f"{last.steps:,}",
+        "time": f"{last.seconds:.1f} s, {last.steps / max(last.seconds, 1e-9):,.0f} steps/s",
+        "worlds no longer finite": f"{last.broken}",
+        "worlds without gradient": f"{100 * _mean([r.lost for r in run.history]):.2f} %",
+        "steep worlds": f"{100 * _mean([r.steep for r in run.history]):.1f} %",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def _columns(run: SHAC) -> dict[str, Tensor]:
+    """Return the reports as arrays, one number an iteration."""
+    rows = [asdict(report) for report in run.history]
+    return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
+
+
+def draw(found: Learned, path: Path) -> Path:
+    """Draw the return by iteration, and the gradient by step of the horizon, early and late."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    history = found.run.history
+    left.plot([r.steps for r in history], [r.episode_return for r in history], color="tab:blue")
+    left.set(xlabel="steps", ylabel=f"return, mean of the last {RECENT} episodes", title=found.run.env.name)
+    for share, label in ((0, "first"), (len(history) // 2, "half way"), (len(history) - 1, "last")):
+        right.semilogy(history[share].gradient_by_step, label=f"{label} iteration")
+    right.set(xlabel="step of the horizon", ylabel="mean |gradient by action|", title="gradients through the horizon")
+    right.legend()
+    return write_figure(figure, path)
