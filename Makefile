@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance fuzz pairs solvers reliability robots doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench-soft: $(VENV)/.installed-bench ## measure soft bodies, their gradient and 
 
 conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
 	$(BIN)/python -m checks.conformance
+
+impacts: $(VENV)/.installed-base ## compare gradients through impacts with those of the physics
+	$(BIN)/python -m checks.impacts
 
 fuzz: $(VENV)/.installed-dev ## a million random steps over random worlds; settings, arguments and files
 	$(BIN)/python -m checks.fuzz

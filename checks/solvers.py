@@ -202,7 +202,8 @@ second difference of the gradient over the causes of the figure, as a share of i
 
 Rigid contact has jumps of its own. Where the ball comes to the ground at the very end of a step, within g dt² of it, it
 is stopped there and turned round in the next step, and how fast depends on the gap over dt: one height in about two
-hundred, and there the gradient is as large as {largest:.0f}.
+hundred, and there the gradient is as large as {largest:.0f}. With `compile(impacts="split")` there are none
+([impacts.md](impacts.md)).
 """
 
 CHOOSING = """## Which to choose

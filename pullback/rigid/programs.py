@@ -54,6 +54,7 @@ class WorldPrograms:
         substeps: int,
         double: bool,
         integrator: Smooth | None = None,
+        splits: bool = False,
         ahead: float = 0.0,
     ) -> None:
         self.arrays = arrays
@@ -62,6 +63,7 @@ class WorldPrograms:
         self.substeps = substeps
         self.double = double
         self.integrator = integrator
+        self.splits = splits
         self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
         self.shapes: ShapeSet = shape_set(arrays)
@@ -89,7 +91,7 @@ class WorldPrograms:
         laws = self.arrays.drives.laws
         if self.integrator:
             return smooth_step(self.integrator.kernels, laws, real)
-        return contact_step(self.shapes, self.contact, laws, real)
+        return contact_step(self.shapes, self.contact, laws, real, splits=self.splits)
 
     def _operator(self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, **options: Any) -> Operator:
         """Return an operator whose kernels are made for this world's kind of step."""
@@ -117,6 +119,7 @@ class WorldPrograms:
             scalars=a.nscalar,
             hulls=a.geometry.has_hulls,
             stages=self.stages,
+            splits=self.splits,
             slots=slots,
             solver=self.contact,
         )

@@ -24,7 +24,7 @@ from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
-from pullback.rigid.world.integrators import SMOOTH, Damping, Integrator, Part, default_damping, refuse_rough
+from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, default_damping, refuse_rough
 from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
 from pullback.robot.manifold import Manifold
@@ -52,12 +52,14 @@ class Sim(Observations):
         max_contacts: int | None,
         damping: Damping | None,
         integrator: Integrator,
+        impacts: Impacts,
         without: Collection[Part],
     ) -> None:
         self.world = world
         self.dt = float(dt)
         self.substeps = substeps
         self.integrator: Integrator = integrator
+        self.impacts: Impacts = impacts
         self.arrays = compile_world(world, max_contacts, without)
         self._room_given = max_contacts is not None
         self._told: set[int] = set()
@@ -69,6 +71,11 @@ class Sim(Observations):
         ahead = self.dt / substeps if is_implicit else 0.0
         self.parameters = WorldParameters(world, pairs, dtype=dtype, device=device, ahead=ahead)
         self._like = self.parameters.like
+        if impacts == "split" and isinstance(world.contact, Compliant):
+            raise PullbackError(
+                "impacts='split' is for rigid contact, and this world has pb.Compliant, whose impacts take time; leave "
+                "one of them out"
+            )
         if isinstance(world.contact, Compliant):
             warn_of_compliance(world.contact, self.arrays, self.parameters(), self.dt / substeps)
         self._programs = WorldPrograms(
@@ -78,6 +85,7 @@ class Sim(Observations):
             substeps=substeps,
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
+            splits=impacts == "split",
             ahead=ahead,
         )
         # both kernels stand in one Warp module, which is compiled whole when the first of them is launched

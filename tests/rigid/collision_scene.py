@@ -78,7 +78,7 @@ def kernels(real):
         scene: Scene, poses: a, shapes: a, margin: real, contacts: a, candidates: a, counts: wp.array(dtype=wp.int32)
     ):
         w = wp.tid()
-        counts[w] = collide(scene, poses, shapes, margin, w, contacts, candidates, candidates)
+        counts[w] = collide(scene, poses, shapes, margin, margin, w, contacts, candidates, candidates, candidates)
 
     @wp.kernel(module=kernel_module("test_collide", real))
     def place(scene: Scene, poses: a, shapes: a, selected: a, contacts: a, candidates: a):

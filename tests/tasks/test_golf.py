@@ -1,4 +1,4 @@
-"""The task golf: the ball is hit, bounces off by half, and ends in the hole; rigid hits mislead the gradient."""
+"""The task golf: the ball is hit, bounces off by half, and ends in the hole."""
 
 import numpy as np
 import pytest

@@ -159,23 +159,36 @@ def collide_one(
 
 
 @wp.func
+def pair_margin(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, dt: Any,
+    dynamics: wp.array2d(dtype=Any), w: int, pair: int,
+):  # fmt: skip
+    """Return the margin itself: how close shapes are that may touch within a step of dt."""
+    return margin
+
+
+@wp.func
 def collide(
     scene: Scene,
     poses: wp.array2d(dtype=Any),
     shapes: wp.array2d(dtype=Any),
     margin: Any,
+    dt: Any,
     w: int,
     contacts: wp.array2d(dtype=Any),
+    dynamics: wp.array2d(dtype=Any),
     candidates: wp.array2d(dtype=Any),
     work: wp.array2d(dtype=Any),
 ):
     """Write all contacts with a gap below the margin [m], as many as there is room for; return how many there are.
 
-    `candidates` and `work`, of which hulls need CONVEX_ROWS, are scratch.
+    `dynamics` has the bodies' velocities, for margins that grow with speed (touch_kernels.py); `candidates` and `work`,
+    of which hulls need CONVEX_ROWS, are scratch.
     """
     count = int(0)
     for pair in range(scene.npair):
-        count = collide_one(scene, poses, shapes, margin, w, contacts, candidates, work, pair, count)
+        reach = pair_margin(scene, poses, shapes, margin, dt, dynamics, w, pair)
+        count = collide_one(scene, poses, shapes, reach, w, contacts, candidates, work, pair, count)
     return count
 
 

@@ -17,6 +17,7 @@ from pullback.rigid.compile.scene import (
     LOOP_ROWS,
     MATERIAL_ROWS,
     MAX_CANDIDATES,
+    MAX_EVENTS,
     MOTION_ROWS,
     PAIR_ROWS,
     POSE_ROWS,
@@ -55,6 +56,8 @@ class Sizes:
     hulls: bool
     stages: int
     """Evaluations of the acceleration in an explicit step."""
+    splits: bool
+    """Steps are split where something touches."""
     slots: int
     """States that the adjoint of a rollout keeps in scratch."""
     solver: Solver
@@ -105,6 +108,7 @@ SCRATCH = Layout(
             Rows("impulses", lambda n: n.impulses, "of the last step, where the solver starts warm"),
         ),
     ),
+    Rows("span", lambda n: 1, "time [s] that the step, or the part of it at hand, takes; 0: an impact"),
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
@@ -127,6 +131,11 @@ SCRATCH = Layout(
     Rows("lam", lambda n: n.m, "impulses"),
     Rows("warm", lambda n: 1, "1: the sweeps started from the impulses of the last step"),
     Rows("material", lambda n: int(MATERIAL_ROWS)),
+    Rows("trial_q", lambda n: n.nq * n.splits, "on the way to a touch"),
+    Rows("trial_rates", lambda n: n.nv * n.splits),
+    Rows("trial_poses", lambda n: int(POSE_ROWS) * n.nbody * n.splits),
+    Rows("trial_motion", lambda n: int(MOTION_ROWS) * n.nbody * n.splits),
+    Rows("trial_contacts", lambda n: int(CONTACT_ROWS) * n.contacts * n.splits),
     Rows("stages", lambda n: (n.stages + 1) * (n.nq + 2 * n.nv) if n.stages else 0, "q, qd, qdd of a stage"),
     # -- where the problem is written as a matrix: a step that may be polished, and every adjoint
     Rows("A", lambda n: n.m * n.m),
@@ -155,6 +164,9 @@ SCRATCH = Layout(
             Rows("next_adj_impulses", lambda n: n.impulses),
         ),
     ),
+    Rows("events", lambda n: int(MAX_EVENTS) * (3 + n.nq + 2 * n.nv) * n.splits, "touches of a step that is split"),
+    Rows("adj_before", lambda n: n.nv * n.splits, "of qd, by the way to a touch"),
+    Rows("kept_adj_impulses", lambda n: n.impulses * n.splits),
     Rows("acceleration", lambda n: n.nv, "a of eq. (8)"),
     Rows("zeta", lambda n: n.nv, "cotangent of travel"),
     Rows("zeta_s", lambda n: n.nv, "L^-T zeta"),

@@ -74,6 +74,8 @@ MAX_CANDIDATES = wp.constant(32)  # of a pair
 # rows of a body's pose in the world
 POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
 
+MAX_EVENTS = wp.constant(8)  # touches that a step is split at
+
 MOTION_ROWS = wp.constant(12)  # a body's velocity and wrench
 
 

@@ -97,6 +97,7 @@ LINEAR = Layout(
     Rows("jacobian", lambda n: 2 * n.nv * n.columns),
     Rows("impulses", lambda n: 2 * n.nv * n.impulses, "cotangents of the last step's impulses, for each row"),
     Rows("next_q", lambda n: n.nq),
+    Rows("state", lambda n: n.nstate, "before a step that is split"),
 )
 LinearRows = LINEAR.struct
 

@@ -25,6 +25,7 @@ from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
     NOT_FINITE,
     OVERFLOW,
+    is_split,
     move,
     solve_step,
     write_acceleration,
@@ -179,6 +180,15 @@ def start_rows(linear_job: LinearJob, w: int, rows: wp.array2d(dtype=Any), work:
         rows[r * linear_job.columns + r, w] = rows.dtype(1.0)
 
 
+@wp.func
+def leave(
+    job: Job, pulls_back: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Stand for the retracing of split steps where there are none."""
+
+
 @made_once
 def kernels(kind: Step):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
@@ -188,6 +198,8 @@ def kernels(kind: Step):
     change_velocity = kind.variant(velocity_jacobian)
     pull_back = kind.variant(step_vjp)
     can_be_a_matrix = kind.variant(is_smooth)
+    touches = kind.variant(is_split)
+    retrace = kind.retrace if kind.splits else leave
 
     @wp.kernel(module=kernel_module(f"linearize_{kind.name}", real, large=True))
     def forward(
@@ -215,20 +227,34 @@ def kernels(kind: Step):
             elif op == _SAVE:
                 copy_rows(scratch, place.state, linear_job.job.nstate, w, scratch, here)
             else:
-                found, ns, sweeps = solve(linear_job.job, op != _ADVANCE, controls, parameters, w, scratch)
+                split = touches(linear_job.job, controls, parameters, w, scratch)
+                found = int(0)
+                ns = int(0)
+                sweeps = int(0)
+                if not split:
+                    close, scalars, count = solve(linear_job.job, op != _ADVANCE, controls, parameters, w, scratch)
+                    found = close
+                    ns = scalars
+                    sweeps = count
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW
                 if sweeps < 0:
                     flags = flags | NOT_CONVERGED
-                if op == _ADVANCE:
+                if split and op == _ADVANCE:
+                    retrace(linear_job.job, False, controls, parameters, w, nowhere, nowhere, scratch, nowhere)
+                elif op == _ADVANCE:
                     if not move(linear_job.job, nc, ns, w, scratch):
                         flags = flags | NOT_FINITE
                 else:
-                    write_velocities(linear_job.job, nc, w, scratch)
-                    write_acceleration(linear_job.job, w, scratch)
+                    if not split:
+                        write_velocities(linear_job.job, nc, w, scratch)
+                        write_acceleration(linear_job.job, w, scratch)
                     # what a later step's sweeps ask of this step's impulses is the adjoint's to answer
-                    if can_be_a_matrix(linear_job.job, nc, sweeps, w, scratch) and not (by_rows and ni > 0):
+                    can_be = not split and not (by_rows and ni > 0)
+                    if can_be:
+                        can_be = can_be_a_matrix(linear_job.job, nc, sweeps, w, scratch)
+                    if can_be:
                         change_velocity(linear_job, nc, ns, controls, parameters, w, scratch, nowhere, work)
                         write_jacobian(
                             linear_job.job.scene, dt, columns, rows_from(scratch, place.velocity),
@@ -237,7 +263,14 @@ def kernels(kind: Step):
                         multiply(linear_job, w, is_last, rows, work)
                     else:
                         by_rows = True
-                        write_next_q(linear_job, w, scratch, work)
+                        if split:
+                            # the adjoint of each row does the step again, from the state before it
+                            copy_rows(scratch, place.state, linear_job.job.nstate, w, work, linear_job.place.state)
+                            retrace(linear_job.job, False, controls, parameters, w, nowhere, nowhere, scratch, nowhere)
+                            copy_rows(scratch, place.q, linear_job.job.scene.nq, w, work, linear_job.place.next_q)
+                            copy_rows(work, linear_job.place.state, linear_job.job.nstate, w, scratch, place.state)
+                        else:
+                            write_next_q(linear_job, w, scratch, work)
                         if is_last:
                             start_rows(linear_job, w, rows, work)
                         for r in range(2 * nv):
@@ -249,10 +282,16 @@ def kernels(kind: Step):
                             copy_rows(row, nv, nv, w, scratch, place.next_adj_qd)
                             impulses = rows_from(work, linear_job.place.impulses + r * ni)
                             copy_rows(impulses, 0, ni, w, scratch, place.next_adj_impulses)
-                            pull_back(
-                                linear_job.job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
-                                nowhere, scratch, nowhere,
-                            )  # fmt: skip
+                            if split:
+                                retrace(
+                                    linear_job.job, True, controls, parameters, w, rows_from(row, 2 * nv), nowhere,
+                                    scratch, nowhere,
+                                )  # fmt: skip
+                            else:
+                                pull_back(
+                                    linear_job.job, nc, ns, sweeps, controls, parameters, w, rows_from(row, 2 * nv),
+                                    nowhere, scratch, nowhere,
+                                )  # fmt: skip
                             tangent_cotangents(
                                 linear_job.job.scene, rows_from(scratch, place.q), rows_from(scratch, place.adj_q), w,
                                 row,

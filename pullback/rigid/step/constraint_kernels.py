@@ -101,18 +101,6 @@ def first_tangent(n: Any):
 
 
 @wp.func
-def tangents_vjp(n: Any, adj_first: Any, adj_second: Any):
-    """Return the cotangent of the normal for those of the two tangents."""
-    axis = smallest_axis(n)
-    along = wp.dot(axis, n)
-    a = axis - along * n
-    first = wp.normalize(a)
-    adj = adj_first + wp.cross(adj_second, n)
-    adj_a = (adj - wp.dot(first, adj) * first) / wp.length(a)
-    return wp.cross(first, adj_second) - wp.dot(n, adj_a) * axis - along * adj_a
-
-
-@wp.func
 def point_velocity(scene: Scene, v: int, poses: wp.array2d(dtype=Any), point: Any, w: int):
     """Return the velocity in the world that the dof v, at rate one, gives the point."""
     i = scene.dof_body[v]
@@ -229,11 +217,12 @@ def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: 
 
 
 @wp.func
-def gap_bias(gap: Any, dt: Any, erp: Any, speed: Any):
+def gap_bias(gap: Any, span: Any, settings: ContactSettings, speed: Any):
     """Return the bias of a row with this gap, and its slope by the gap: none where the way out is at its speed."""
-    slope = type(gap)(1.0) / dt
+    # a gap may close within the span; a penetration shrinks as in a whole step, however short the span is
+    slope = type(gap)(1.0) / span
     if gap <= type(gap)(0.0):
-        slope = slope * erp
+        slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
     bias = slope * gap
     if bias < -speed:
         bias = -speed
@@ -250,7 +239,7 @@ def is_limit(scalars: wp.array2d(dtype=Any), s: int, w: int):
 
 @wp.func
 def contact_block(
-    scene: Scene, settings: ContactSettings, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, dt: Any, contacts: wp.array2d(dtype=Any), c: int, L: wp.array2d(dtype=Any),
     start: wp.array2d(dtype=Any), s: wp.array2d(dtype=Any), pairs: wp.array2d(dtype=Any), w: int,
     Y: wp.array2d(dtype=Any), blocks: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -302,12 +291,11 @@ def contact_block(
         ),
     )  # fmt: skip
     gap = contacts[row + GAP, w]
-    dt = Y.dtype(settings.dt)
-    bias, slope = gap_bias(gap, dt, Y.dtype(settings.erp), Y.dtype(settings.push_speed))
+    bias, slope = gap_bias(gap, dt, settings, Y.dtype(settings.push_speed))
     restitution = pairs[pair * PAIR_ROWS + 1, w]
     fraction = zero
     share = zero
-    is_impact = restitution > zero and approach < -Y.dtype(settings.threshold) and gap + dt * approach < zero
+    is_impact = is_impact_row(settings, gap, dt, approach, restitution)
     if is_impact:
         # the normal velocity is turned round at the moment of touching; free motion goes on before and after it
         if gap > zero:
@@ -332,6 +320,13 @@ def contact_block(
 
 
 @wp.func
+def is_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
+    """Return whether a contact's row is that of an impact: it bounces, and touches within dt at the speed it has."""
+    zero = type(gap)(0.0)
+    return restitution > zero and approach < -type(gap)(settings.threshold) and gap + dt * approach < zero
+
+
+@wp.func
 def own_diagonal(value: Any):
     """Return a row's diagonal, or one where neither an impulse nor softness moves it: it then keeps no impulse."""
     return wp.where(value == type(value)(0.0), type(value)(1.0), value)
@@ -339,14 +334,13 @@ def own_diagonal(value: Any):
 
 @wp.func
 def scalar_rows(
-    scene: Scene, settings: ContactSettings, q: wp.array2d(dtype=Any), limits: wp.array2d(dtype=Any),
+    scene: Scene, settings: ContactSettings, dt: Any, q: wp.array2d(dtype=Any), limits: wp.array2d(dtype=Any),
     friction: wp.array2d(dtype=Any), L: wp.array2d(dtype=Any), w: int,
     scalars: wp.array2d(dtype=Any), Y: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write the rows of near joint limits and of dry friction behind those that always hold; return how many."""
     zero = q.dtype(0.0)
     one = q.dtype(1.0)
-    dt = q.dtype(settings.dt)
     far = one / zero
     count = int(scene.nloop_row + scene.ncoupling)
     for k in range(scene.nlimit):
@@ -358,7 +352,7 @@ def scalar_rows(
             gap = limits[2 * v + 1, w] - position
             sign = -one
         if gap < q.dtype(settings.limit_margin):
-            bias, slope = gap_bias(gap, dt, q.dtype(settings.erp), q.dtype(settings.limit_speed))
+            bias, slope = gap_bias(gap, dt, settings, q.dtype(settings.limit_speed))
             unit_row(scene, v, sign, count, w, Y)
             numbers = wp.vector(bias, zero, far, slope)
             scalar_row(scene, settings, v, sign, numbers, L, count, w, scalars, Y)

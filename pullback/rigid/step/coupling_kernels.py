@@ -56,6 +56,9 @@ def coupling_bias_vjp(
     q = rows_from(scratch, place.q)
     adj_q = rows_from(scratch, place.adj_q)
     slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
+    if scratch[place.span, w] == scratch.dtype(0.0):
+        # an impact has no biases but those of restitution
+        slope = scratch.dtype(0.0)
     for k in range(scene.ncoupling):
         row = job.parameters.couplings + COUPLING_ROWS * k
         follower = scene.dof_coordinate[scene.coupling_follower[k]]

@@ -9,7 +9,19 @@ from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize,
 from pullback.rigid.step.gyroscopic_kernels import subtract_lone_forces, subtract_lone_forces_vjp
 from pullback.rigid.step.problem_kernels import Job, Motion
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp
+from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
+
+
+@wp.func
+def subtract_damping_ahead(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
+):
+    """Take the inertia that stands for joint damping within a step out of M: an impact takes no time."""
+    nv = job.scene.topology.nv
+    for v in range(nv):
+        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+        M[v * nv + v, w] = M[v * nv + v, w] - scratch.dtype(job.settings.ahead) * damping
 
 
 @wp.func
@@ -31,6 +43,8 @@ def free_forces(
     add_actuator_forces(job, q, qd, u, parameters, w, scratch, force)
     add_actuator_inertias(job, parameters, w, scratch, L)
     if job.stages == 0:
+        if scratch[job.scratch.span, w] == scratch.dtype(0.0):
+            subtract_damping_ahead(job, parameters, w, L, scratch)
         subtract_lone_forces(
             scene.topology, parameters.dtype(job.settings.dt), qd, rows_from(parameters, rows.inertias),
             rows_from(parameters, rows.dofs), w, force,

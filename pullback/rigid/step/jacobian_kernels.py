@@ -26,7 +26,7 @@ from pullback.rigid.compile.scene import (
     POSE_ROWS,
     Scene,
 )
-from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, smallest_axis
 from pullback.rigid.step.loop_kernels import ORIGIN_A, ORIGIN_B, loop_row_vectors
 from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.joint_kernels import joint_world_motion
@@ -36,6 +36,18 @@ from pullback.spatial.vectors import angular, cross_force, linear, spatial
 # rows of a body's motion
 VELOCITY = wp.constant(0)
 WRENCH = wp.constant(6)
+
+
+@wp.func
+def tangents_vjp(n: Any, adj_first: Any, adj_second: Any):
+    """Return the cotangent of the normal for those of the two tangents."""
+    axis = smallest_axis(n)
+    along = wp.dot(axis, n)
+    a = axis - along * n
+    first = wp.normalize(a)
+    adj = adj_first + wp.cross(adj_second, n)
+    adj_a = (adj - wp.dot(first, adj) * first) / wp.length(a)
+    return wp.cross(first, adj_second) - wp.dot(n, adj_a) * axis - along * adj_a
 
 
 @wp.func
@@ -90,7 +102,7 @@ def add_loop_term(
 def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Add the cotangents of alpha^T J x by what contacts and loops consist of and by the poses of bodies, eq. (7).
 
-    `with_errors`: of alpha^T (J x + bias) for loops.
+    `with_errors`: of alpha^T (J x + bias) for loops; without time passing they have no bias.
     """
     scene = job.scene
     place = job.scratch
@@ -105,7 +117,7 @@ def jacobian_vjp(job: Job, nc: int, with_errors: bool, w: int, scratch: wp.array
     wrench = rows_from(scratch, place.wrench)
     motion = rows_from(scratch, place.motion)
     slope = scratch.dtype(0.0)
-    if with_errors:
+    if with_errors and scratch[place.span, w] > slope:
         slope = scratch.dtype(job.settings.loop_erp / job.settings.dt)
     topology = scene.topology
     zero = poses.dtype(0.0)

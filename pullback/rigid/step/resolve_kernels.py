@@ -20,7 +20,8 @@ VERIFYING_SWEEPS = wp.constant(2)
 def start(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the impulses to start from, those of the last step or none; return whether the start is warm."""
     warm = bool(False)
-    if job.nimpulse > 0:
+    # the impulses of an impact, which takes no time, have nothing to do with those of a step
+    if job.nimpulse > 0 and scratch[job.scratch.span, w] > scratch.dtype(0.0):
         start_warm(job, nc, ns, w, scratch)
         # stale impulses of wedged contacts add energy without bound
         warm = not gains_energy(job, nc, ns, w, scratch)

@@ -32,7 +32,7 @@ from pullback.rigid.step.dynamics_kernels import add_transposed_product, solve_f
 from pullback.rigid.step.jacobian_kernels import jacobian_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows
 from pullback.robot.crba_kernels import mass_product_vjp
-from pullback.robot.topology import ARMATURE, DOF_ROWS
+from pullback.robot.topology import ARMATURE, DAMPING, DOF_ROWS
 from pullback.spatial.arrays import load3, rows_from, store
 
 # what a term consists of, as flags
@@ -62,7 +62,7 @@ def contact_bias_vjp(job: Job, nc: int, w: int, adj_parameters: wp.array2d(dtype
     adj_contacts = rows_from(scratch, place.adj_contacts)
     adj_pairs = rows_from(adj_parameters, job.parameters.pairs)
     zero = scratch.dtype(0.0)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     bounces = bool(False)
     for c in range(nc):
         row = c * BLOCK_ROWS
@@ -105,7 +105,7 @@ def scalar_bias_vjp(
     adj_q = rows_from(scratch, place.adj_q)
     adj_friction = rows_from(adj_parameters, job.parameters.friction)
     zero = scratch.dtype(0.0)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     for k in range(ns):
         scratch[place.alpha + 3 * nc + k, w] = zero
     for k in range(scene.nloop_row + scene.ncoupling, ns):
@@ -293,6 +293,10 @@ def mass_matrix_vjp(
         for v in range(job.scene.topology.nv):
             row = DOF_ROWS * v + ARMATURE
             adj_dofs[row, w] = adj_dofs[row, w] + y[v, w] * z[v, w]
+            if scratch[job.scratch.span, w] == scratch.dtype(0.0):
+                # an impact has no inertia for joint damping
+                row = DOF_ROWS * v + DAMPING
+                adj_dofs[row, w] = adj_dofs[row, w] - scratch.dtype(job.settings.ahead) * y[v, w] * z[v, w]
         actuator_inertias_vjp(job, parameters, w, adj_parameters, scratch)
 
 

@@ -48,6 +48,12 @@ NOT_CONVERGED = wp.constant(4)
 
 
 @wp.func
+def span_whole_step(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let the stages of a step take the whole of it."""
+    scratch[job.scratch.span, w] = scratch.dtype(job.settings.dt)
+
+
+@wp.func
 def contact_problem(
     job: Job,
     u: wp.array2d(dtype=Any),
@@ -68,7 +74,7 @@ def contact_problem(
     contacts = rows_from(scratch, place.contacts)
     blocks = rows_from(scratch, place.blocks)
     Y = rows_from(scratch, place.Y)
-    dt = parameters.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     # equations of motion
     free_forces(job, q, qd, u, parameters, w, force, L, scratch)
     # the velocity without contact, eq. (1)
@@ -87,15 +93,17 @@ def contact_problem(
         poses,
         shapes,
         parameters.dtype(job.settings.margin),
+        dt,
         w,
         contacts,
+        rows_from(scratch, place.dynamics),
         rows_from(scratch, place.candidates),
         rows_from(scratch, place.hulls),
     )
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
-        contact_block(scene, job.settings, contacts, c, L, start, s, pairs, w, Y, blocks)
+        contact_block(scene, job.settings, dt, contacts, c, L, start, s, pairs, w, Y, blocks)
     prepare_contacts(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
@@ -110,11 +118,34 @@ def contact_problem(
             rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
         )  # fmt: skip
     nscalar = scalar_rows(
-        scene, job.settings, q, rows_from(parameters, job.parameters.limits),
+        scene, job.settings, dt, q, rows_from(parameters, job.parameters.limits),
         rows_from(parameters, job.parameters.friction), L, w,
         rows_from(scratch, place.scalars), rows_from(scratch, place.Y_scalar),
     )  # fmt: skip
     return found, nscalar
+
+
+@wp.func
+def let_go_of_actuators(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Take all forces of actuators to be within their limits, until a step is solved."""
+    for a in range(job.scene.nactuator):
+        scratch[job.scratch.held + a, w] = scratch.dtype(0.0)
+
+
+@wp.func
+def exceeds_limits(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether there are any."""
+    place = job.scratch
+    velocity = rows_from(scratch, place.velocity)
+    found = has_limits_ahead(job, parameters, w)
+    if found:
+        for v in range(job.scene.topology.nv):
+            velocity[v, w] = scratch[place.s + v, w]
+        solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+        found = limit_actuators(job, u, parameters, w, scratch)
+    return found
 
 
 @wp.func
@@ -126,10 +157,8 @@ def solve_step(
 
     Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
     """
-    place = job.scratch
-    velocity = rows_from(scratch, place.velocity)
-    for a in range(job.scene.nactuator):
-        scratch[place.held + a, w] = scratch.dtype(0.0)
+    span_whole_step(job, w, scratch)
+    let_go_of_actuators(job, w, scratch)
     found = int(0)
     ns = int(0)
     sweeps = int(0)
@@ -139,13 +168,16 @@ def solve_step(
         found = contacts
         ns = scalars
         sweeps = resolve(job, wp.min(found, job.scene.max_contacts), ns, as_matrix, w, scratch)
-        again = has_limits_ahead(job, parameters, w)
-        if again:
-            for v in range(job.scene.topology.nv):
-                velocity[v, w] = scratch[place.s + v, w]
-            solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
-            again = limit_actuators(job, u, parameters, w, scratch)
+        again = exceeds_limits(job, u, parameters, w, scratch)
     return found, ns, sweeps
+
+
+@wp.func
+def is_split(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return False: a step is not split where something touches, unless a variant does (split_kernels.py)."""
+    return False
 
 
 @wp.func
@@ -197,7 +229,7 @@ def write_velocities(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
 def write_acceleration(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Write the joint acceleration a = (v - qd) / dt - c that leads to the velocity after the step."""
     place = job.scratch
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     qd = rows_from(scratch, place.qd)
     acceleration = rows_from(scratch, place.acceleration)
     for v in range(job.scene.topology.nv):
@@ -215,7 +247,7 @@ def move(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
     q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
     travel = rows_from(scratch, place.travel)
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     write_velocities(job, nc, w, scratch)
     total = scratch.dtype(0.0)
     for v in range(scene.topology.nv):

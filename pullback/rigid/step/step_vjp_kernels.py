@@ -51,7 +51,7 @@ def motion_vjp(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
     """
     scene = job.scene
     place = job.scratch
-    dt = scratch.dtype(job.settings.dt)
+    dt = scratch[place.span, w]
     travel = rows_from(scratch, place.travel)
     gamma = rows_from(scratch, place.gamma)
     zeta = rows_from(scratch, place.zeta)
@@ -158,7 +158,7 @@ def velocity_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     for v in range(job.scene.topology.nv):
         adj_velocity[v, w] = adj_qd[v, w]
     add_axes_rate_vjp(
-        job.scene, scratch.dtype(job.settings.dt), rows_from(scratch, place.qd), adj_velocity, w, adj_qd
+        job.scene, scratch[place.span, w], rows_from(scratch, place.qd), adj_velocity, w, adj_qd
     )  # fmt: skip
 
 
@@ -217,13 +217,11 @@ def impulse_cotangents(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(d
 
 
 @wp.func
-def problem_vjp(
+def solution_vjp(
     job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
-    w: int, adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
-    nowhere: wp.array2d(dtype=Any),
+    w: int, adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Pull the cotangents of impulses, and of the velocity after the step, back through the contact problem."""
-    place = job.scratch
+    """Pull cotangents of impulses and velocity back through the solver, rows and contacts; nu is for what remains."""
     # the solver, eq. (9)
     multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
     start_vjp(job, nc, ns, sweeps, w, scratch)
@@ -232,9 +230,17 @@ def problem_vjp(
     if nc + ns > 0:
         rows_vjp(job, nc, ns, sweeps, shifted, parameters, w, adj_parameters, scratch)
     geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
-    # inverse dynamics, eq. (10)
+
+
+@wp.func
+def free_motion_vjp(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, adj_u: wp.array2d(dtype=Any),
+    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull nu back through inverse dynamics at the acceleration of the whole step, eq. (10), and actuators."""
+    place = job.scratch
     for v in range(job.scene.topology.nv):
-        scratch[place.adj_force + v, w] = scratch.dtype(job.settings.dt) * scratch[place.nu + v, w]
+        scratch[place.adj_force + v, w] = scratch[place.span, w] * scratch[place.nu + v, w]
     motion = Motion()
     motion.q = place.q
     motion.qd = place.qd
@@ -243,6 +249,17 @@ def problem_vjp(
     motion.adj_qd = place.adj_qd
     motion.adj_force = place.adj_force
     forces_vjp(job, motion, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
+
+
+@wp.func
+def problem_vjp(
+    job: Job, nc: int, ns: int, sweeps: int, shifted: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any),
+    w: int, adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Pull the cotangents of impulses, and of the velocity after the step, back through the contact problem."""
+    solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
+    free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 
 @wp.func

@@ -39,6 +39,8 @@ class Step:
     retrace: Any
     """(job, pulls_back, u, parameters, w, adj_u, adj_parameters, scratch, nowhere): the step again, or its vjp."""
     replaced: Mapping[Any, Any]
+    splits: bool = False
+    """It is split where something touches."""
 
     def variant(self, function: Any) -> Any:
         """Return a function of the step as this kind of step calls it."""
@@ -111,20 +113,37 @@ def _name_of(file: str) -> str:
     return file.rpartition(".")[2].removesuffix("_kernels")
 
 
-def contact_step(shapes: ShapeSet, solver: Solver, laws: tuple[str, ...], real: type) -> Step:
+def split_functions() -> dict[Any, Any]:
+    """Return what takes the place of functions of the step where it is split at touches."""
+    from pullback.rigid.collide.collide_kernels import pair_margin
+    from pullback.rigid.step.constraint_kernels import is_impact_row
+    from pullback.rigid.step.split_kernels import is_split_here
+    from pullback.rigid.step.step_kernels import is_split
+    from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead
+
+    return {is_impact_row: is_no_impact_row, pair_margin: margin_ahead, is_split: is_split_here}
+
+
+def contact_step(shapes: ShapeSet, solver: Solver, laws: tuple[str, ...], real: type, *, splits: bool) -> Step:
     """Return the step with contact, of one set of shapes, one solver and some laws of actuators."""
-    return _contact_step(shapes, solver.kernels, laws, real)
+    return _contact_step(shapes, solver.kernels, laws, real, splits)
 
 
 @made_once
-def _contact_step(shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: type) -> Step:
-    from pullback.rigid.step.step_kernels import step
-    from pullback.rigid.step.step_vjp_kernels import retrace
-
+def _contact_step(shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: type, splits: bool) -> Step:
     replaced = {**shape_functions(shapes), **import_module(kernels).functions(real), **actuator_functions(laws)}
     name = "_".join([shapes, _name_of(kernels), *map(_name_of, laws[1:])])
+    if splits:
+        from pullback.rigid.step.split_kernels import split_step as step
+        from pullback.rigid.step.split_vjp_kernels import split_retrace as retrace
+
+        replaced |= split_functions()
+        name += "_split"
+    else:
+        from pullback.rigid.step.step_kernels import step
+        from pullback.rigid.step.step_vjp_kernels import retrace
     suffix = name if real == wp.float64 else f"{name}_single"
-    return Step(name, real, variant(step, suffix, replaced), variant(retrace, suffix, replaced), replaced)
+    return Step(name, real, variant(step, suffix, replaced), variant(retrace, suffix, replaced), replaced, splits)
 
 
 @made_once

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Integrator = Literal["semi_implicit", "explicit", "rk4", "midpoint"]
 Part = Literal["contacts", "limits", "friction"]
 Damping = Literal["explicit", "implicit"]
+Impacts = Literal["step", "split"]
 
 
 class Smooth(NamedTuple):
@@ -38,10 +39,13 @@ def default_damping(integrator: Integrator) -> Damping:
     return "explicit" if integrator in SMOOTH else "implicit"
 
 
-def check_integration(integrator: Integrator, damping: Damping | None, without: Collection[Part]) -> None:
+def check_integration(
+    integrator: Integrator, damping: Damping | None, impacts: Impacts, without: Collection[Part]
+) -> None:
     """Refuse choices that there are not, or that do not go together."""
     chosen = default_damping(integrator) if damping is None else damping
-    for what, choice, kind in (("damping", chosen, Damping), ("integrator", integrator, Integrator)):
+    choices = (("damping", chosen, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
+    for what, choice, kind in choices:
         if choice not in get_args(kind):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
     is_list = isinstance(without, Collection) and not isinstance(without, str)

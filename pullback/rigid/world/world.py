@@ -14,7 +14,7 @@ from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.world.actuators import Actuator
 from pullback.rigid.world.couplings import JointCoupling, couple_joints, described_couplings
-from pullback.rigid.world.integrators import Damping, Integrator, Part, check_integration
+from pullback.rigid.world.integrators import Damping, Impacts, Integrator, Part, check_integration
 from pullback.rigid.world.items import (
     Actuators,
     CollisionShape,
@@ -234,6 +234,7 @@ class World(Bodies):
         max_contacts: int | None = None,
         damping: Damping | None = None,
         integrator: Integrator = "semi_implicit",
+        impacts: Impacts = "step",
         without: Collection[Part] = (),
     ) -> Sim:
         """Return the simulation of this world with steps of `dt` [s], each of `substeps` smaller ones.
@@ -243,7 +244,8 @@ class World(Bodies):
         `damping="explicit"` takes them at the state before it, as the integrators without contact do always.
         `integrator="rk4"`, of fourth order, `"midpoint"`, symplectic and of second order, and `"explicit"`, Euler's,
         are for motion without contact, joint limits and dry friction; `without=["contacts", "limits", "friction"]`
-        leaves any of these out.
+        leaves any of these out. `impacts="split"` splits a step where something touches, so that gradients through
+        impacts are those of the physics (docs/impacts.md); `"step"` computes an impact where a step starts.
         """
         from pullback.rigid.sim import Sim
 
@@ -255,12 +257,12 @@ class World(Bodies):
             raise PullbackError(f"max_contacts is {max_contacts:,}; at most {MAX_CONTACTS:,}")
         if substeps > MAX_SUBSTEPS:
             raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
-        check_integration(integrator, damping, without)
+        check_integration(integrator, damping, impacts, without)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
         options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
-        options |= {"integrator": integrator, "without": without}
+        options |= {"integrator": integrator, "impacts": impacts, "without": without}
         return Sim(self, dt=dt, dtype=dtype, device=find_device(device), **options)
 
     def _fresh(self, name: str) -> str:

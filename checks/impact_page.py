@@ -1,0 +1,51 @@
+"""The words around the tables of docs/impacts.md."""
+
+TEXT = """# Is the gradient through an impact the physics' gradient?
+
+Made by `make impacts`; all of it in float64, on a CPU.
+
+A simulated motion has a derivative, and `backward()` returns it: central differences of the simulation agree to 1e-6
+and better ([conformance.md](conformance.md)). Whether that is the derivative of the physics is another question.
+Through an impact it was not, at any time step. A step that computes an impact where its bodies are at its start is
+right to O(dt); but the moment of touching moves with the state by as much however small the step is, and with it
+normal, lever and inertia at the touch. The derivative of the simulation then stays wrong as dt goes to zero: signs,
+and factors of 4 and more.
+
+`compile(impacts="split")` splits a step where something touches faster than the restitution threshold: free motion to
+the touch, the impact there, and the rest of the step ([derivations/impacts.md](derivations/impacts.md)). Values are
+better, and gradients become those of the physics:
+
+```python
+world = pb.World(gravity=(0.0, 0.0, -9.81))
+world.add_ground(friction=0.2, restitution=0.5)
+world.add_sphere("ball", radius=0.1, mass=1.0, position=(0.0, 0.0, 0.4))
+sim = world.compile(dt=1e-3, impacts="split")
+```
+
+Take it wherever a gradient has to pass an impact: throwing, hitting, hopping, landing, catching. Steps in which
+nothing touches cost what they cost without it; one with a touch costs about two more solutions of the contact
+problem, forward and backward. It is for rigid contact (`pb.PGS`, `pb.Exact`); `pb.Compliant` has no impacts to split
+at.
+
+## Derivatives of motions with one impact
+
+The largest error of a derivative, in percent of the largest true one, at dt = 4, 2, 1 and 0.25 ms. The worst of 64
+starts counts, which put the touch to as many places within a step. True derivatives are those of closed forms, for
+the arm of an integration to rounding.
+
+{cases}
+
+## Other measures
+
+{others}
+
+## What remains
+
+- Friction that changes from sliding to sticking within an impact, and several things that touch at the very same
+  moment, are decided once, by the contact problem of the impact.
+- Touches slower than the restitution threshold (0.01 m/s by default) are contacts like any other: what a gradient
+  misses there is in proportion to that speed.
+- A step is split eight times at most. What touches after that ends within the step, without restitution.
+- Where two things touch at the same moment, such as an edge that comes down flat, the derivative is one-sided, as at
+  any kink ([gradient_care.md](gradient_care.md)).
+"""

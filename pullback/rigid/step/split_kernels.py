@@ -1,0 +1,384 @@
+"""A step that is split where something touches (docs/derivations/impacts.md): drift, impact, and the rest of the step.
+
+    v    = the velocity of the whole step without what touches fast in it
+    t    = the moment of touching, gap(q (+) t v) = 0                                           (3)
+    q1   = q (+) t v,    v1 = qd + t / dt (v - qd)                                              (5)
+    v2   = v1 + M^-1 J^T lam,    J v2 >= -e J v1 within the friction cone, at q1                (6)
+
+and then a step of dt - t from (q1, v2), in which something else may touch. A step in which nothing touches fast is the
+one of step_kernels.py.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, MAX_EVENTS, PAIR, PAIR_ROWS
+from pullback.rigid.step.constraint_kernels import (
+    APPROACH,
+    BIAS,
+    BLOCK_ROWS,
+    DOF,
+    FRACTION,
+    RESTITUTION,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
+    SCALAR_SLOPE,
+    SHARE,
+    SIGN,
+    SLOPE,
+    is_limit,
+)
+from pullback.rigid.step.dynamics_kernels import solve_factor
+from pullback.rigid.step.force_kernels import is_driven_finitely
+from pullback.rigid.step.integrate_kernels import integrate, turn_axes
+from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.resolve_kernels import resolve
+from pullback.rigid.step.step_kernels import (
+    NOT_CONVERGED,
+    NOT_FINITE,
+    OK,
+    OVERFLOW,
+    contact_problem,
+    exceeds_limits,
+    let_go_of_actuators,
+    move,
+    span_whole_step,
+    write_velocities,
+)
+from pullback.rigid.step.touch_kernels import (
+    NOTHING_TOUCHES,
+    UNDECIDED,
+    contact_closing_time,
+    find_touch,
+    limit_closing_time,
+    normal_rate,
+    touch_tolerance,
+)
+from pullback.spatial.arrays import rows_from
+
+# parts of a step
+WHOLE = wp.constant(0)  # a step to the end, as long as nothing touches
+DRIFT = wp.constant(1)  # to the moment of touching
+IMPACT = wp.constant(2)  # takes no time
+DONE = wp.constant(3)
+
+RESTING = wp.constant(1e-6)
+"""Contacts that are closer [m, rad], and do not approach, take part in an impact."""
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def swap_rows(x: wp.array2d(dtype=Any), first: int, second: int, count: int, w: int):
+    """Exchange two runs of rows."""
+    for r in range(count):
+        kept = x[first + r, w]
+        x[first + r, w] = x[second + r, w]
+        x[second + r, w] = kept
+
+
+@wp.func
+def put_contact_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Put a contact, with its rows, behind those up to `last`, which keep their order."""
+    place = job.scratch
+    n = 3 * job.scene.topology.nv
+    for c in range(first, last):
+        swap_rows(rows_from(scratch, place.contacts), c * CONTACT_ROWS, (c + 1) * CONTACT_ROWS, CONTACT_ROWS, w)
+        swap_rows(rows_from(scratch, place.blocks), c * BLOCK_ROWS, (c + 1) * BLOCK_ROWS, BLOCK_ROWS, w)
+        swap_rows(rows_from(scratch, place.Y), c * n, (c + 1) * n, n, w)
+
+
+@wp.func
+def put_scalar_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Put a scalar row behind those up to `last`, which keep their order."""
+    place = job.scratch
+    n = job.scene.topology.nv
+    for k in range(first, last):
+        swap_rows(rows_from(scratch, place.scalars), k * SCALAR_ROWS, (k + 1) * SCALAR_ROWS, SCALAR_ROWS, w)
+        swap_rows(rows_from(scratch, place.Y_scalar), k * n, (k + 1) * n, n, w)
+
+
+@wp.func
+def settle(job: Job, touched: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Take what has just touched as closed: a gap that is rounding is no bias, and has no slope."""
+    place = job.scratch
+    zero = scratch.dtype(0.0)
+    for c in range(nc):
+        row = place.contacts + c * CONTACT_ROWS
+        if int(scratch[row + PAIR, w]) == touched and wp.abs(scratch[row + GAP, w]) <= touch_tolerance(zero):
+            scratch[place.blocks + c * BLOCK_ROWS + BIAS, w] = zero
+            scratch[place.blocks + c * BLOCK_ROWS + SLOPE, w] = zero
+    for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
+        row = place.scalars + k * SCALAR_ROWS
+        is_same = job.scene.npair + int(scratch[row + DOF, w]) == touched
+        if is_same and is_limit(rows_from(scratch, place.scalars), k, w):
+            scratch[row + SCALAR_BIAS, w] = zero
+            scratch[row + SCALAR_SLOPE, w] = zero
+
+
+@wp.func
+def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Put contacts and limits that close fast under the velocity of s behind the others; return how many those are."""
+    zero = scratch.dtype(0.0)
+    nc = int(found)
+    c = int(0)
+    while c < nc:
+        time, slowly = contact_closing_time(job, c, w, scratch)
+        if time >= zero:
+            nc -= 1
+            put_contact_last(job, c, nc, w, scratch)
+        else:
+            c += 1
+    ns = int(nscalar)
+    k = int(job.scene.nloop_row + job.scene.ncoupling)
+    while k < ns:
+        time, slowly = limit_closing_time(job, k, w, scratch)
+        if time >= zero:
+            ns -= 1
+            put_scalar_last(job, k, ns, w, scratch)
+        else:
+            k += 1
+    return nc, ns
+
+
+@wp.func
+def begins_with_impact(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether something that bounces overlaps already, and approaches."""
+    place = job.scratch
+    threshold = scratch.dtype(job.settings.threshold)
+    found = bool(False)
+    for c in range(nc):
+        row = place.contacts + c * CONTACT_ROWS
+        if scratch[row + GAP, w] < -touch_tolerance(threshold):
+            restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
+            if restitution > scratch.dtype(0.0):
+                if normal_rate(job, c, place.start, w, scratch) < -threshold:
+                    found = True
+    return found
+
+
+@wp.func
+def takes_part(gap: Any, approach: Any, threshold: Any):
+    """Return whether a row takes part in an impact: it touches, or it is at rest nearby."""
+    return gap <= touch_tolerance(gap) or (gap <= type(gap)(RESTING) and approach >= -threshold)
+
+
+@wp.func
+def write_impact_rows(
+    job: Job, found: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Make the problem that of an impact, eq. (6): no time passes. Return how many contacts and scalar rows it has."""
+    scene = job.scene
+    place = job.scratch
+    zero = scratch.dtype(0.0)
+    threshold = scratch.dtype(job.settings.threshold)
+    for v in range(scene.topology.nv):
+        scratch[place.s + v, w] = scratch[place.start + v, w]
+    nc = int(found)
+    c = int(0)
+    while c < nc:
+        block = place.blocks + c * BLOCK_ROWS
+        row = place.contacts + c * CONTACT_ROWS
+        approach = normal_rate(job, c, place.start, w, scratch)
+        if takes_part(scratch[row + GAP, w], approach, threshold):
+            restitution = zero
+            if approach < -threshold:
+                restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
+            scratch[block + BIAS, w] = restitution * approach
+            scratch[block + RESTITUTION, w] = restitution
+            scratch[block + APPROACH, w] = approach
+            scratch[block + FRACTION, w] = zero
+            scratch[block + SHARE, w] = zero
+            scratch[block + SLOPE, w] = zero
+            c += 1
+        else:
+            nc -= 1
+            put_contact_last(job, c, nc, w, scratch)
+    ns = int(nscalar)
+    k = int(0)
+    while k < ns:
+        row = place.scalars + k * SCALAR_ROWS
+        is_held = k < scene.nloop_row + scene.ncoupling
+        if not is_held and is_limit(rows_from(scratch, place.scalars), k, w):
+            approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
+            v = int(scratch[row + DOF, w])
+            gap = scratch[place.q + scene.dof_coordinate[v], w] - parameters[job.parameters.limits + 2 * v, w]
+            if scratch[row + SIGN, w] < zero:
+                gap = parameters[job.parameters.limits + 2 * v + 1, w] - scratch[place.q + scene.dof_coordinate[v], w]
+            is_held = takes_part(gap, approach, threshold)
+        if is_held:
+            scratch[row + SCALAR_BIAS, w] = zero
+            scratch[row + SCALAR_SLOPE, w] = zero
+            k += 1
+        else:
+            ns -= 1
+            put_scalar_last(job, k, ns, w, scratch)
+    return nc, ns
+
+
+@wp.func
+def arrange(
+    job: Job, part: int, events: int, touched: int, may_split: bool, found: int, nscalar: int,
+    parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Decide which part of a step this is, and order its rows; return the part and its contacts and scalar rows."""
+    nc = int(found)
+    ns = int(nscalar)
+    chosen = int(part)
+    if part == WHOLE:
+        settle(job, touched, nc, ns, w, scratch)
+        if may_split and events < MAX_EVENTS:
+            if events == 0 and begins_with_impact(job, nc, parameters, w, scratch):
+                chosen = IMPACT
+            else:
+                count, count_scalar = set_aside(job, found, nscalar, w, scratch)
+                nc = count
+                ns = count_scalar
+                if nc < found or ns < nscalar:
+                    chosen = DRIFT
+    if part == IMPACT:
+        count, count_scalar = write_impact_rows(job, found, nscalar, parameters, w, scratch)
+        nc = count
+        ns = count_scalar
+    return chosen, nc, ns
+
+
+@wp.func
+def take_no_time(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let the problem be that of an impact, in which forces of actuators do nothing."""
+    scratch[job.scratch.span, w] = scratch.dtype(0.0)
+    for a in range(job.scene.nactuator):
+        scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
+
+
+@wp.func
+def solve_part(
+    job: Job, part: int, events: int, touched: int, may_split: bool, as_matrix: bool, u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the problem of a part of a step and its impulses, as `solve_step` does of a step.
+
+    Return which part it is, contacts and scalar rows that it has, those that there are, and sweeps; the contacts that
+    there are may be more than there is room for.
+    """
+    asked = int(part)
+    if part == IMPACT:
+        take_no_time(job, w, scratch)
+    else:
+        let_go_of_actuators(job, w, scratch)
+    chosen = int(part)
+    found = int(0)
+    nscalar = int(0)
+    nc = int(0)
+    ns = int(0)
+    sweeps = int(0)
+    again = bool(True)
+    while again:
+        close, scalars = contact_problem(job, u, parameters, w, scratch)
+        found = close
+        nscalar = scalars
+        room = wp.min(found, job.scene.max_contacts)
+        kind, count, count_scalar = arrange(
+            job, asked, events, touched, may_split, room, nscalar, parameters, w, scratch
+        )  # fmt: skip
+        chosen = kind
+        nc = count
+        ns = count_scalar
+        again = chosen != asked and chosen == IMPACT
+        if again:
+            # it begins with one
+            asked = IMPACT
+            take_no_time(job, w, scratch)
+        else:
+            sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
+            if chosen != IMPACT:
+                again = exceeds_limits(job, u, parameters, w, scratch)
+    return chosen, nc, ns, found, nscalar, sweeps
+
+
+@wp.func
+def is_split_here(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return whether the step from the state in scratch may be split."""
+    span_whole_step(job, w, scratch)
+    chosen, nc, ns, found, nscalar, sweeps = solve_part(
+        job, WHOLE, 0, -1, True, False, u, parameters, w, scratch
+    )  # fmt: skip
+    return chosen != WHOLE
+
+
+# -- parts of a step -----------------------------------------------------------------------------------------------
+
+
+@wp.func
+def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
+    """Move the state in scratch to the moment of touching, eq. (5); `velocity` is that of the whole span."""
+    place = job.scratch
+    qd = rows_from(scratch, place.qd)
+    velocity = rows_from(scratch, place.velocity)
+    share = time / scratch[place.span, w]
+    for v in range(job.scene.topology.nv):
+        qd[v, w] = qd[v, w] + share * (velocity[v, w] - qd[v, w])
+    integrate(job.scene, time, velocity, w, rows_from(scratch, place.q))
+    turn_axes(job.scene, time, velocity, w, qd)
+
+
+@wp.func
+def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Replace the velocity in scratch by the one after an impact."""
+    qd = rows_from(scratch, job.scratch.qd)
+    for v in range(job.scene.topology.nv):
+        qd[v, w] = scratch[job.scratch.s + v, w]
+    solve_factor(job.scene, rows_from(scratch, job.scratch.L), w, qd)
+
+
+@wp.func
+def split_step(
+    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Do one step on the state in scratch, split where something touches; return its status."""
+    place = job.scratch
+    status = int(OK)
+    left = scratch.dtype(job.settings.dt)
+    part = int(WHOLE)
+    events = int(0)
+    touched = int(-1)
+    may_split = bool(True)
+    while part != DONE:
+        scratch[place.span, w] = left
+        chosen, nc, ns, close, nscalar, sweeps = solve_part(
+            job, part, events, touched, may_split, False, u, parameters, w, scratch
+        )  # fmt: skip
+        found = wp.min(close, job.scene.max_contacts)
+        part = chosen
+        if close > found:
+            status = status | OVERFLOW
+        if sweeps < 0:
+            status = status | NOT_CONVERGED
+        if part == DRIFT:
+            write_velocities(job, nc, w, scratch)
+            time, what = find_touch(job, nc, found, ns, nscalar, parameters, w, scratch)
+            if what == UNDECIDED:
+                may_split = False
+                part = WHOLE
+            elif what == NOTHING_TOUCHES:
+                part = DONE
+            else:
+                drift(job, time, w, scratch)
+                left = left - time
+                touched = what
+                part = IMPACT
+        elif part == IMPACT:
+            take_velocity(job, w, scratch)
+            events += 1
+            may_split = True
+            part = WHOLE
+        else:
+            part = DONE
+        if part == DONE:
+            if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
+                status = status | NOT_FINITE
+    return status

@@ -1,0 +1,306 @@
+"""When things touch within a step: contacts and joint limits that close fast (docs/derivations/impacts.md, section 2).
+
+What closes is judged by the motion that happens, the velocity v that the step would have without it, not by that before
+the step. The moment is found on the path q (+) t v itself, by Newton's method on the gaps of the shapes.
+"""
+
+from typing import Any
+
+import warp as wp
+
+from pullback.rigid.collide.collide_kernels import bounding_radius, collide_one
+from pullback.rigid.collide.features_kernels import half_extents
+from pullback.rigid.compile.scene import (
+    CONTACT_ROWS,
+    GAP,
+    HULL,
+    MOTION_ROWS,
+    NORMAL,
+    PAIR,
+    POINT,
+    POSE_ROWS,
+    SHAPE_POSITION,
+    SHAPE_ROWS,
+    Scene,
+)
+from pullback.rigid.step.constraint_kernels import (
+    APPROACH,
+    BLOCK_ROWS,
+    DOF,
+    SCALAR_BIAS,
+    SCALAR_ROWS,
+    SCALAR_SLOPE,
+    SIGN,
+    ContactSettings,
+    is_limit,
+    scalar_dot,
+)
+from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
+from pullback.rigid.step.integrate_kernels import integrate, turn_axes
+from pullback.rigid.step.jacobian_kernels import velocity_at
+from pullback.rigid.step.problem_kernels import Job
+from pullback.robot.joint_kernels import joint_pose, joint_world_motion
+from pullback.spatial.arrays import load3, load6, load33, rows_from, store, store33
+from pullback.spatial.vectors import angular, linear
+
+NEWTON_STEPS = wp.constant(12)
+
+# what becomes of a step in which something was set aside
+NOTHING_TOUCHES = wp.constant(-1)
+UNDECIDED = wp.constant(-2)
+
+
+@wp.func
+def touch_tolerance(x: wp.float32):
+    """Return the gap [m, rad] below which things touch."""
+    return wp.float32(2e-6)
+
+
+@wp.func
+def touch_tolerance(x: wp.float64):  # noqa: F811
+    """Return the gap [m, rad] below which things touch."""
+    return wp.float64(1e-11)
+
+
+# -- how far contacts are sought ---------------------------------------------------------------------------------------
+
+
+@wp.func
+def shape_velocity(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), dynamics: wp.array2d(dtype=Any),
+    shape: int, w: int,
+):  # fmt: skip
+    """Return the velocity of a shape's origin in the world, and how fast turning moves its points about that."""
+    v = load3(shapes, shape * SHAPE_ROWS + SHAPE_POSITION, w)
+    body = scene.shape_body[shape]
+    spin = shapes.dtype(0.0)
+    if body >= 0:
+        V = load6(dynamics, body * DYNAMICS_ROWS + VELOCITY, w)
+        v = load33(poses, body * POSE_ROWS, w) * (linear(V) + wp.cross(angular(V), v))
+        size = bounding_radius(shapes, shape, w)
+        if scene.shape_kind[shape] == HULL:
+            size = wp.max(half_extents(shapes, shape, w)) * size.dtype(
+                scene.hulls.hull_reach[scene.hulls.shape_hull[shape]]
+            )
+        spin = wp.length(angular(V)) * size
+    else:
+        v = v - v
+    return v, spin
+
+
+@wp.func
+def margin_ahead(
+    scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, dt: Any,
+    dynamics: wp.array2d(dtype=Any), w: int, pair: int,
+):  # fmt: skip
+    """Return the margin and the way that two shapes may come closer within dt: eq. (1)."""
+    va, spin_a = shape_velocity(scene, poses, shapes, dynamics, scene.pair_a[pair], w)
+    vb, spin_b = shape_velocity(scene, poses, shapes, dynamics, scene.pair_b[pair], w)
+    return margin + dt * (wp.length(va - vb) + spin_a + spin_b)
+
+
+@wp.func
+def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
+    """Return False: where steps are split at the touch, impacts are solved there."""
+    return False
+
+
+# -- what closes -------------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def closing_time(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
+    """Return when a gap closes at a constant rate [m/s]; negative: not within the span, or too slowly for an impact.
+
+    Its speed then is on the way from `approach`, before the step, to the rate: eq. (2).
+    """
+    time = type(gap)(-1.0)
+    if gap >= -touch_tolerance(gap) and gap + span * rate < type(gap)(0.0):
+        t = wp.max(-gap / rate, type(gap)(0.0))
+        if approach + t / span * (rate - approach) < -type(gap)(job.settings.threshold):
+            time = t
+    return time
+
+
+@wp.func
+def normal_rate(job: Job, c: int, row: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return the normal velocity of contact c for s = L v, which stands in scratch at `row`."""
+    scene = job.scene
+    nv = scene.topology.nv
+    pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+    total = scratch.dtype(0.0)
+    for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+        v = scene.pair_dof[k]
+        total += scratch[row + v, w] * scratch[job.scratch.Y + 3 * (c * nv + v), w]
+    return total
+
+
+@wp.func
+def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return when contact c closes under the velocity of s, negative if it does not, and whether it does slowly."""
+    place = job.scratch
+    time = scratch.dtype(-1.0)
+    slowly = bool(False)
+    gap = scratch[place.contacts + c * CONTACT_ROWS + GAP, w]
+    if gap >= -touch_tolerance(gap):
+        span = scratch[place.span, w]
+        rate = normal_rate(job, c, place.s, w, scratch)
+        time = closing_time(job, gap, scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w], rate, span)
+        slowly = time < scratch.dtype(0.0) and gap + span * rate < scratch.dtype(0.0)
+    return time, slowly
+
+
+@wp.func
+def limit_gap(k: int, w: int, scalars: wp.array2d(dtype=Any)):
+    """Return how far a joint is from the limit of scalar row k; any negative number where it is far beyond."""
+    gap = scalars.dtype(-1.0)
+    slope = scalars[k * SCALAR_ROWS + SCALAR_SLOPE, w]
+    if slope > scalars.dtype(0.0):
+        gap = scalars[k * SCALAR_ROWS + SCALAR_BIAS, w] / slope
+    return gap
+
+
+@wp.func
+def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return when the scalar row k, if it is a joint limit, closes under the velocity of s; as of a contact."""
+    place = job.scratch
+    row = place.scalars + k * SCALAR_ROWS
+    time = scratch.dtype(-1.0)
+    slowly = bool(False)
+    if is_limit(rows_from(scratch, place.scalars), k, w):
+        gap = limit_gap(k, w, rows_from(scratch, place.scalars))
+        if gap >= -touch_tolerance(gap):
+            span = scratch[place.span, w]
+            approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
+            rate = scalar_dot(
+                job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar),
+                rows_from(scratch, place.s), w,
+            )  # fmt: skip
+            time = closing_time(job, gap, approach, rate, span)
+            slowly = time < scratch.dtype(0.0) and gap + span * rate < scratch.dtype(0.0)
+    return time, slowly
+
+
+# -- the moment of touching --------------------------------------------------------------------------------------------
+
+
+@wp.func
+def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Write poses and velocities of bodies after a time on the path of `velocity`."""
+    scene = job.scene
+    place = job.scratch
+    topology = scene.topology
+    q = rows_from(scratch, place.trial_q)
+    rates = rows_from(scratch, place.trial_rates)
+    poses = rows_from(scratch, place.trial_poses)
+    motion = rows_from(scratch, place.trial_motion)
+    placements = rows_from(parameters, job.parameters.placements)
+    for k in range(scene.nq):
+        q[k, w] = scratch[place.q + k, w]
+    for v in range(topology.nv):
+        rates[v, w] = scratch[place.velocity + v, w]
+    integrate(scene, time, rows_from(scratch, place.velocity), w, q)
+    turn_axes(scene, time, rows_from(scratch, place.velocity), w, rates)
+    for i in range(topology.nbody):
+        parent = topology.parent[i]
+        R, p = joint_pose(topology, i, placements, q, w)
+        if parent >= 0:
+            R_P = load33(poses, parent * POSE_ROWS, w)
+            p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
+            R = R_P * R
+        store33(poses, i * POSE_ROWS, w, R)
+        store(poses, i * POSE_ROWS + 9, w, p)
+        V = joint_world_motion(topology, i, R, rates, w)
+        if parent >= 0:
+            V = V + velocity_at(parent, p, poses, motion, w)
+        store(motion, i * MOTION_ROWS, w, V)
+
+
+@wp.func
+def trial_touch(
+    job: Job, nc: int, found: int, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
+):
+    """Return when the first of the contacts set aside touches, by Newton's step from a time: eq. (4).
+
+    Return also the gap that it has, and its pair, -1 if none closes.
+    """
+    scene = job.scene
+    place = job.scratch
+    poses = rows_from(scratch, place.trial_poses)
+    motion = rows_from(scratch, place.trial_motion)
+    contacts = rows_from(scratch, place.trial_contacts)
+    first = time
+    gap_of_first = time - time
+    pair_of_first = int(-1)
+    last_pair = int(-1)
+    for c in range(nc, found):
+        row = place.contacts + c * CONTACT_ROWS
+        pair = int(scratch[row + PAIR, w])
+        if pair != last_pair:
+            reach = scratch.dtype(job.settings.margin) + scratch.dtype(2.0) * scratch[row + GAP, w]
+            count = collide_one(
+                scene, poses, rows_from(parameters, job.parameters.shapes), reach, w, contacts,
+                rows_from(scratch, place.candidates), rows_from(scratch, place.hulls), pair, 0,
+            )  # fmt: skip
+            for k in range(wp.min(count, scene.max_contacts)):
+                gap = contacts[k * CONTACT_ROWS + GAP, w]
+                point = load3(contacts, k * CONTACT_ROWS + POINT, w)
+                relative = velocity_at(scene.shape_body[scene.pair_a[pair]], point, poses, motion, w) - velocity_at(
+                    scene.shape_body[scene.pair_b[pair]], point, poses, motion, w
+                )
+                rate = wp.dot(load3(contacts, k * CONTACT_ROWS + NORMAL, w), linear(relative))
+                if rate < -scratch.dtype(job.settings.threshold):
+                    t = time - gap / rate
+                    if pair_of_first < 0 or t < first:
+                        first = t
+                        gap_of_first = gap
+                        pair_of_first = pair
+        last_pair = pair
+    return first, gap_of_first, pair_of_first
+
+
+@wp.func
+def find_touch(
+    job: Job, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return when the first of what was set aside touches on the path of `velocity`, and what it is.
+
+    That is a pair, or npair + v for the limit of dof v. If it is negative, it is one of NOTHING_TOUCHES and UNDECIDED.
+    """
+    span = scratch[job.scratch.span, w]
+    zero = scratch.dtype(0.0)
+    what = int(NOTHING_TOUCHES)
+    moment = span  # of the first limit, then of the first contact if that is earlier
+    estimate = span
+    for k in range(ns, nscalar):
+        time, slowly = limit_closing_time(job, k, w, scratch)
+        if slowly:
+            what = UNDECIDED
+        if time >= zero and time < moment and what != UNDECIDED:
+            moment = time
+            what = job.scene.npair + int(scratch[job.scratch.scalars + k * SCALAR_ROWS + DOF, w])
+    for c in range(nc, found):
+        time, slowly = contact_closing_time(job, c, w, scratch)
+        if slowly:
+            what = UNDECIDED
+        if time >= zero:
+            estimate = wp.min(estimate, time)
+    seeking = estimate < moment and what != UNDECIDED
+    steps = int(0)
+    while seeking:
+        write_trial(job, estimate, parameters, w, scratch)
+        following, gap, pair = trial_touch(job, nc, found, estimate, parameters, w, scratch)
+        steps += 1
+        if pair < 0 or following >= moment:
+            seeking = False
+        elif wp.abs(gap) <= touch_tolerance(gap) * wp.where(estimate > zero, scratch.dtype(0.1), scratch.dtype(1.0)):
+            moment = estimate
+            what = pair
+            seeking = False
+        elif steps >= NEWTON_STEPS:
+            what = UNDECIDED
+            seeking = False
+        else:
+            estimate = wp.max(following, zero)
+    return moment, what
