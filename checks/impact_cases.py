@@ -75,9 +75,9 @@ def rates(batch: int, count: int, **values: Tensor | float) -> Tensor:
 def ground_world(restitution: float, friction: float, slope: float = 0.0, gravity: float = GRAVITY) -> pb.World:
     """Return a ball above a plane through the origin that falls to x > 0 at an angle."""
     world = pb.World(gravity=(0.0, 0.0, -gravity))
-    surface = {"friction": friction, "restitution": restitution}
-    world.add_plane("floor", orientation=(0.0, sin(slope / 2), 0.0, cos(slope / 2)), **surface)
-    world.add_sphere("ball", radius=RADIUS, mass=1.0, **surface)
+    tilt = (0.0, sin(slope / 2), 0.0, cos(slope / 2))
+    world.add_plane("floor", orientation=tilt, friction=friction, restitution=restitution)
+    world.add_sphere("ball", radius=RADIUS, mass=1.0, friction=friction, restitution=restitution)
     return world
 
 

@@ -41,6 +41,9 @@ the arm of an integration to rounding.
 
 ## What remains
 
+- A robot that lands on its feet under servos: how its gradient scatters with the place of the touches within a step
+  falls with dt, and is not yet below that of steps that are not split. Touches follow each other within a few steps
+  there, between feet that slide and stick.
 - Friction that changes from sliding to sticking within an impact, and several things that touch at the very same
   moment, are decided once, by the contact problem of the impact.
 - Touches slower than the restitution threshold (0.01 m/s by default) are contacts like any other: what a gradient

@@ -17,7 +17,8 @@ from pullback.rigid.compile.scene import (
     POINT,
 )
 from pullback.rigid.rollout_kernels import add_result, copy_state
-from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT, tangents_vjp
+from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
+from pullback.rigid.step.jacobian_kernels import tangents_vjp
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
