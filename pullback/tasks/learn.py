@@ -1,7 +1,8 @@
 """Train a policy through the simulation's gradient by SHAC, save it, and show it.
 
-The environments are those of `pullback.learn`: cart-pole, pendulum, hopper, ant. Settings are the published ones where
-an environment has them. Ctrl-C ends training after the current iteration; the same with --resume goes on.
+The environments are those of `pullback.learn`: cart-pole, pendulum, hopper, half-cheetah and ant. Settings are the
+published ones where an environment has them. Ctrl-C ends training after the current iteration; the same with --resume
+goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Options:
     """What to learn, and for how long."""
 
     env: str = "cart-pole"
-    """The environment: cart-pole, pendulum, hopper or ant."""
+    """The environment: cart-pole, pendulum, hopper, half-cheetah or ant."""
     worlds: int = 64
     """Worlds that are simulated side by side."""
     iterations: int | None = None

@@ -5,15 +5,19 @@ from math import pi
 import pytest
 import torch
 
+from pullback.core.errors import PullbackError
 from pullback.learn import make
 from pullback.rigid.state import State
 
 F64 = torch.float64
-SIZES = {"ant": (37, 8), "cart-pole": (5, 1), "hopper": (11, 3), "pendulum": (6, 2)}
+SIZES = {"ant": (37, 8), "cart-pole": (5, 1), "half-cheetah": (17, 6), "hopper": (11, 3), "pendulum": (6, 2)}
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_few_steps_stay_in_order(name):
+    if name == "half-cheetah":
+        pytest.importorskip("mujoco")
+        pytest.importorskip("gymnasium")
     env = make(name, 3, dtype=F64, seed=1)
     assert (env.observation_size, env.action_size) == SIZES[name]
     for _ in range(3):
@@ -74,3 +78,16 @@ def test_the_ant_is_rewarded_for_running_along_x():
     torch.testing.assert_close(seen[5:8], torch.tensor([0.0, 3.0, 0.0], dtype=F64))
     torch.testing.assert_close(seen[27:29], torch.tensor([1.0, 0.0], dtype=F64))
     assert env.terminated(state(env, [0.0, 0.0, 0.26, 0.0, 0.0, 0.0, 1.0, *[0.0] * 8], [0.0] * 14)).all()
+
+
+def test_the_half_cheetah_is_rewarded_for_speed_and_needs_its_file(monkeypatch):
+    pytest.importorskip("mujoco")
+    pytest.importorskip("gymnasium")
+    env = make("half-cheetah", 1, dtype=F64)
+    after = state(env, [0.0] * 9, [2.0, *[0.0] * 8])
+    assert env.reward(after, torch.full((1, 6), 0.5, dtype=F64), after).item() == pytest.approx(2.0 - 0.1 * 1.5)
+    monkeypatch.setattr("pullback.learn.envs.half_cheetah.find_spec", lambda name: None)
+    with pytest.raises(
+        PullbackError, match=r"read from gymnasium's half_cheetah.xml: pip install 'pullback\[learn,mjcf"
+    ):
+        make("half-cheetah", 1)
