@@ -249,7 +249,7 @@ def test_a_flight_against_mujoco():
     robot = load("laikago", "floating")
     world = scene()
     world.add(robot, position=(0, 0, 3), collision_links=[], actuators=pb.PositionServo(kp=150, kd=3, limit=100))
-    sim = world.compile(dt=1e-3, dtype=F64)
+    sim = world.compile(dt=1e-3, dtype=F64, damping="explicit")
     q, qd, u = moved(sim, at_rest(sim), 0.3 * noise(1, 18)), noise(1, 18, seed=1), 0.3 * noise(1, 12, seed=2)
     oracle = Oracle(robot, [], dt=1e-3, friction=0.8, servo=Servo(150, 3, 100))
     oracle.run(q[0].numpy(), qd[0].numpy(), np.concatenate((np.zeros(7), u[0].numpy()))[7:], 0, 1)
