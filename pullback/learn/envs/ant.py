@@ -25,7 +25,7 @@ class Ant(Env):
     """A torso on four legs with a hip and an ankle each, motors of 150 N·m."""
 
     substeps = 8
-    # through rigid contact gradients of 32 steps are too long to learn from (docs/learning.md)
+    # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
     shac: ClassVar = {"horizon": 8}
 
     def build(self) -> World:
