@@ -73,7 +73,7 @@ def heat() -> Callable[[], object]:
 
 def measure_here(name: str, threads: int, seconds: float) -> float:
     """Return how often in a second the work is done with so many threads."""
-    # torch's own threads keep cores busy while they wait, beside one busy program to its own loss: it has one, as advised
+    # torch's own threads would keep cores busy while they wait: one, as set_num_threads advises
     torch.set_num_threads(1)
     pb.set_num_threads(threads)
     work = {"loop": closed_loop, "rollout": rollout, "heat": heat}[name]()
