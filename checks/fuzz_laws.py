@@ -4,9 +4,10 @@ A step from q, qd has to obey, with M, h and J from the robots' own functions in
 
     p = M (v - qd - dt c) - dt (tau - h) - dt sum J^T F                                     (1)
 
-where v is the new velocity in the axes before the step and c = w x v of free joints: p is what joint limits and dry
-friction gave, within their bounds, and zero elsewhere. Impulses that obey Signorini and Coulomb work on the velocity
-that they lead to by no more than restitution and the recovery of a penetration ask for,
+where v is the new velocity in the axes before the step and c = w x v of free joints. tau are the forces of dampers and
+servos at the state after the step, and h of lone bodies has their turning by the midpoint rule (gyroscopic.md). p is
+what joint limits and dry friction gave, within their bounds, and zero elsewhere. Impulses that obey Signorini and
+Coulomb work on the velocity that they lead to by no more than restitution and the recovery of a penetration ask for,
 
     sum dt F·(J v) <= sum dt Fn max(-bias, 0),  bias = e approach + ..., erp gap / dt or gap / dt      (2)
 
@@ -40,6 +41,10 @@ from pullback.description.compile import COORDINATES
 from pullback.rigid.solvers.solver import LIMIT_MARGIN
 from pullback.rigid.state import CONTACT_OVERFLOW, NOT_CONVERGED
 from pullback.rigid.world.items import Placed
+from tests.reference.gyroscopic import lone_bias, lone_bodies
+
+SMALL = 1e-6
+"""A change of velocity [rad/s, m/s], to see how forces fall with it."""
 
 Array = np.ndarray
 Tensor = torch.Tensor
@@ -93,9 +98,25 @@ class Laws:
         fixed = robot.model.base == "fixed"
         gravity = self.gravity @ torch.from_numpy(item.rotation) if fixed else self.gravity
         M = robot.compute_lagrangian_inertia_matrix(q)
-        h = robot.compute_non_linear_effects(q, v, use_damping=True, gravity=gravity.contiguous())
-        tau = actuator_forces(item, robot, q, v, self.u[:, u_at])
-        acceleration = torch.linalg.solve(M, tau - h) + turning
+        h = robot.compute_non_linear_effects(q, v, use_damping=False, gravity=gravity.contiguous())
+        sizes = [COORDINATES[body.kind][1] for body in robot.model.bodies]
+        armature, damping = (
+            torch.cat([v.new_full((size,), getattr(b.joint, name)) for size, b in zip(sizes, robot.model.bodies)])
+            for name in ("armature", "damping")
+        )
+        for first, count in lone_bodies(robot.model):
+            at = slice(first, first + count)
+            rotor = armature[at] + dt * damping[at]
+            masses = M[:, at, at] + dt * torch.diag(damping[at])
+            rows = [lone_bias(m, rotor, rate, dt) for m, rate in zip(masses, v[:, at])]
+            h[:, at] += torch.stack(rows)
+        # dampers and servos act at the state after the step, eq. (10) of integration.md
+        u = self.u[:, u_at]
+        ahead = actuator_forces(item, robot, q, v, u, dt)
+        slope = actuator_forces(item, robot, q, v + SMALL, u, dt) - ahead
+        inertia = M + dt * torch.diag_embed(damping - slope / SMALL)
+        acceleration = torch.linalg.solve(inertia, ahead - h - damping * v) + turning
+        tau = actuator_forces(item, robot, q, self.v1[:, v_at], u, dt) - damping * self.v1[:, v_at]
         self.free[:, v_at] = v + dt * acceleration
         p = ((M @ (v1 - v - dt * turning)[..., None])[..., 0] - dt * (tau - h)).numpy()
         scale = (M.abs() @ (v1.abs() + v.abs() + dt * turning.abs())[..., None])[..., 0] + dt * (tau.abs() + h.abs())
@@ -148,20 +169,22 @@ class Laws:
                 up, down = position - limits.lower, limits.upper - position
                 high[:, at_v] = np.where((up < near) & (up <= down + 1e-5), np.inf, dry)
                 low[:, at_v] = np.where((down < near) & (down <= up + 1e-5), -np.inf, -dry)
-                back[:, at_v] = erp / dt * np.maximum(-np.minimum(up, down), 0.0)
+                speed = self.drawn.world.contact.max_limit_speed
+                back[:, at_v] = np.minimum(erp / dt * np.maximum(-np.minimum(up, down), 0.0), speed)
             at_q, at_v = at_q + nq, at_v + nv
         return low, high, back
 
 
-def actuator_forces(item: Placed, robot: pb.RobotModel, q: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    """Return clamp(gain u - kp q - kd qd, ±limit) of the joints that are driven."""
+def actuator_forces(item: Placed, robot: pb.RobotModel, q: Tensor, v: Tensor, u: Tensor, dt: float) -> Tensor:
+    """Return clamp(gain u - kp (q + dt qd) - kd qd, ±limit) of the joints that are driven."""
     tau = torch.zeros_like(v)
     efforts = {body.joint.name: body.joint.limits.effort for body in robot.model.bodies}
     for k, (joint, actuator) in enumerate(item.actuators.items()):
         gain, kp, kd, *_ = numbers = actuator.numbers(joint)
         limit = float(efforts[joint] if numbers.upper is None else numbers.upper)
         at = robot.model.v_start[joint]
-        force = float(gain) * u[:, k] - float(kp) * q[:, robot.model.q_start[joint]] - float(kd) * v[:, at]
+        position = q[:, robot.model.q_start[joint]] + dt * v[:, at]
+        force = float(gain) * u[:, k] - float(kp) * position - float(kd) * v[:, at]
         tau[:, at] = force.clamp(-limit, limit)
     return tau
 
@@ -215,7 +238,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     # what each contact's normal velocity should be at least
     approach, without = dot(laws.before, contacts.normal), dot(laws.without, contacts.normal)
     leaving = dot(laws.after, contacts.normal)
-    bias = contacts.gap / dt * np.where(contacts.gap <= 0, contact.erp, 1.0)
+    bias = np.maximum(contacts.gap / dt * np.where(contacts.gap <= 0, contact.erp, 1.0), -contact.max_push_speed)
     theta = np.where(contacts.gap > 0, contacts.gap / (np.maximum(-approach, 1e-12) * dt), 0.0)
     rebound = e * approach + (e * theta - (1 - theta)) * (without - approach)
     closing = contacts.gap + dt * approach

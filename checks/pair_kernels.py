@@ -25,7 +25,7 @@ def kernels() -> tuple[Any, Any]:
         counts: wp.array(dtype=wp.int32),
     ):  # fmt: skip
         w = wp.tid()
-        counts[w] = collide_all(scene, poses, shapes, margin, w, contacts, candidates, work)
+        counts[w] = collide_all(scene, poses, shapes, margin, wp.float64(0.0), w, contacts, poses, candidates, work)
 
     @wp.kernel(module=kernel_module("pairs_vjp", wp.float64))
     def vjp(
