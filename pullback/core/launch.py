@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
 
-from pullback.core.modules import record
+from pullback.core.modules import gpu_block, record
 from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
 PIECES = 16
@@ -174,6 +174,8 @@ class _ArgumentBlock:
     def _set_count(self, count: int) -> None:
         self.command.set_dim(count)
         self.count = count
-        if self.on_cpu:
+        if not self.on_cpu:
+            self.command.block_dim = gpu_block(count)
+        else:
             self.run = self.command.hooks.forward
             self.arguments = byref(self.command.bounds), byref(self.packet)

@@ -13,19 +13,21 @@ from typing import Any
 import warp as wp
 
 _AT = """
-    char* at = reinterpret_cast<char*>(a.data) + size_t(w) * a.strides[1];
 #if defined(__CUDA_ARCH__)
-    const size_t step = a.strides[0];
+    const long long step = a.strides[0];
+    char* at = reinterpret_cast<char*>(a.data) + static_cast<long long>(w) * a.strides[1];
+    at += static_cast<long long>(row) * a.strides[0];
 #else
     const size_t step = sizeof(*a.data);
-#endif
+    char* at = reinterpret_cast<char*>(a.data) + size_t(w) * a.strides[1];
     at += row * step;
+#endif
 """
 _LOAD = _AT + "    {c} x; for (int k = 0; k < {n}; ++k) {field} = *reinterpret_cast<{real}*>(at + k * step); return x;"
 _STORE = _AT + "    for (int k = 0; k < {n}; ++k) *reinterpret_cast<{real}*>(at + k * step) {op} {field};"
 _ROWS_FROM = """
     wp::array_t<{real}> x = a;
-    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + size_t(row) * a.strides[0]);
+    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + static_cast<long long>(row) * a.strides[0]);
     return x;
 """
 _VECTOR = "x.c[k]"

@@ -7,13 +7,15 @@ pullback/spatial/arrays.py, so that these loops are loops over plain memory.
 import warp as wp
 
 _RUN = """
-    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
 #if defined(__CUDA_ARCH__)
-    const size_t {x}_step = {x}.strides[0];
+    const long long {x}_step = {x}.strides[0];
+    char* {x}_at = reinterpret_cast<char*>({x}.data) + static_cast<long long>(w) * {x}.strides[1];
+    {x}_at += static_cast<long long>({x}_row) * {x}.strides[0];
 #else
     const size_t {x}_step = sizeof(*{x}.data);
-#endif
+    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
     {x}_at += {x}_row * {x}_step;
+#endif
 """
 _VALUE = "*reinterpret_cast<{real}*>({x}_at + k * {x}_step)"
 
