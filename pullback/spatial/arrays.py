@@ -27,7 +27,8 @@ _LOAD = _AT + "    {c} x; for (int k = 0; k < {n}; ++k) {field} = *reinterpret_c
 _STORE = _AT + "    for (int k = 0; k < {n}; ++k) *reinterpret_cast<{real}*>(at + k * step) {op} {field};"
 _ROWS_FROM = """
     wp::array_t<{real}> x = a;
-    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + static_cast<long long>(row) * a.strides[0]);
+    const long long offset = static_cast<long long>(row) * a.strides[0];
+    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + offset);
     return x;
 """
 _VECTOR = "x.c[k]"
