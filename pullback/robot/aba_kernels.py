@@ -279,18 +279,21 @@ def forward_dynamics(
     scratch: wp.array2d(dtype=Any),
 ):
     """Write the joint accelerations of world w under the joint forces tau."""
+    placements = robot.placements
+    inertias = robot.inertias
+    dofs = robot.dofs
     zero = q.dtype(0.0)
     # velocities and bias forces, root to leaves
     for i in range(topology.nbody):
         parent = topology.parent[i]
         vi = topology.v_start[i]
         row = i * ROWS
-        R, p = joint_pose(topology, i, robot.placements, q, w)
+        R, p = joint_pose(topology, i, placements, q, w)
         V = wp.vector(zero, zero, zero, zero, zero, zero)
         if parent >= 0:
             V = motion_to_child(R, p, load6(scratch, parent * ROWS + VELOCITY, w))
         V = V + joint_motion(topology, i, qd, w)
-        F = cross_force(V, body_inertia_times(robot.inertias, i, w, V))
+        F = cross_force(V, body_inertia_times(inertias, i, w, V))
         if robot.external:
             F = F - load6(robot.external, 6 * i, w)
         store33(scratch, row + POSE, w, R)
@@ -299,13 +302,13 @@ def forward_dynamics(
         store(scratch, row + BIAS, w, F)
         # qdd holds the force that acts on the joint until it is known
         for k in range(joint_nv(topology, i)):
-            qdd[vi + k, w] = tau[vi + k, w] - joint_friction(robot.dofs, vi + k, qd[vi + k, w], w)
+            qdd[vi + k, w] = tau[vi + k, w] - joint_friction(dofs, vi + k, qd[vi + k, w], w)
     # articulated inertias, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
         V = load6(scratch, i * ROWS + VELOCITY, w)
         c = joint_bias(topology, i, V, qd, w)
-        hand_to_parent(topology, i, True, c, qdd, robot.inertias, robot.dofs, w, scratch)
+        hand_to_parent(topology, i, True, c, qdd, inertias, dofs, w, scratch)
     # accelerations, root to leaves
     for i in range(topology.nbody):
         parent = topology.parent[i]
@@ -315,7 +318,7 @@ def forward_dynamics(
         if parent >= 0:
             A = load6(scratch, parent * ROWS + VELOCITY, w)
         a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A) + c
-        respond(topology, i, a, robot.dofs, w, scratch, qdd)
+        respond(topology, i, a, dofs, w, scratch, qdd)
         store(scratch, row + VELOCITY, w, a + joint_motion(topology, i, qdd, w))
 
 
