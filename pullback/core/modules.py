@@ -131,6 +131,7 @@ def compile_ahead(kernels: Sequence[Any], device: str) -> None:
 
 def _compile(module: Any, device: str) -> Future[None]:
     """Start to compile and load a module on a thread of its own, unless that has been done."""
+    initialize()
     with _LOADING:
         future = _COMPILING.get((module, device))
         if future is None:

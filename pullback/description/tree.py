@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-JointType = Literal["fixed", "revolute", "continuous", "prismatic", "screw", "planar", "ball", "floating"]
+from pullback.description.joints import JointType
+
 LoopKind = Literal["connect", "hinge", "weld"]
 ShapeType = Literal["sphere", "ellipsoid", "capsule", "cylinder", "box", "plane", "mesh"]
 

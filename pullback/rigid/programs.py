@@ -207,7 +207,7 @@ class WorldPrograms:
         sizes = self.sizes(plan.slots)
         parameters, _ = PARAMETERS.place(sizes)
         scratch, total = SCRATCH.place(sizes)
-        forward = forward_rows(sizes, as_matrix=contact.finishing_steps(double=self.double) > 0)
+        forward = forward_rows(sizes, as_matrix=contact.polishing_rounds(double=self.double) > 0)
 
         def make_job(device: str) -> Any:
             job = Job()
