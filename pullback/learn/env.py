@@ -16,6 +16,7 @@ import torch
 
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
+from pullback.learn.guard import guard
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
@@ -50,8 +51,8 @@ class _Randomized:
     """A parameter (B, *shape) that is drawn for a world when its episode begins."""
 
     value: Tensor
-    low: Tensor
-    high: Tensor
+    low: Tensor | float
+    high: Tensor | float
 
 
 class Env(ABC):
@@ -84,6 +85,9 @@ class Env(ABC):
         self.worlds = worlds
         self.dtype = dtype
         self.device = find_device(device) or torch.device("cpu")
+        self.lost = torch.zeros(worlds, dtype=torch.bool, device=self.device)
+        """Worlds (B,) whose gradient was cut off since this was last cleared, because it was not finite; on a GPU."""
+        self._bounds: dict[Any, Tensor | float] = {}
         self.action: Tensor
         """The action before the current state (B, nu), zero at a start."""
         self.random = torch.Generator(self.device).manual_seed(seed)
@@ -148,7 +152,17 @@ class Env(ABC):
         self._randomized.append(_Randomized(value, self._like(low), self._like(high)))
         return value
 
-    def _like(self, value: Bound) -> Tensor:
+    def _like(self, value: Bound) -> Tensor | float:
+        """Return a number, or a tensor of several, which is made once: making one lets a GPU wait."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        key = tuple(value)
+        if key not in self._bounds:
+            self._bounds[key] = self.constant(value)
+        return self._bounds[key]
+
+    def constant(self, value: Sequence[float]) -> Tensor:
+        """Return numbers as a tensor of the environment's type and device; make it once, in `build` or `__init__`."""
         return torch.as_tensor(value, dtype=self.dtype, device=self.device)
 
     @torch.no_grad()
@@ -214,7 +228,7 @@ class Env(ABC):
     def step(self, action: Tensor) -> Step:
         """Advance all worlds by `dt` under actions (B, nu), which are clamped to [-1, 1]."""
         action = self._check_action(action).clamp(-1.0, 1.0)
-        before, after = self.state, self.sim.step(self.state, self.control(action))
+        before, after = self.state, self._advance(self.state, self.control(action))
         start = self._draw_start()
         # what is not finite is replaced before anything is computed from it
         broken = _is_broken(after)
@@ -240,6 +254,14 @@ class Env(ABC):
         self.broken = self.broken + broken.sum()
         observation = torch.where(done[:, None], self._observe(self.state, self.action), final)
         return Step(observation, reward, terminated, truncated, info)
+
+    def _advance(self, state: State, control: Tensor) -> State:
+        """Return the state `dt` later; on a GPU the gradient of worlds where it is not finite ends there."""
+        if not control.is_cpu and control.requires_grad:
+            given = [x for x in (control, state.q, state.qd, state.impulses) if x is not None]
+            control, *parts = guard(self.lost, *given)
+            state = State(*parts)
+        return self.sim.step(state, control)
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
