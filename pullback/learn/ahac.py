@@ -57,8 +57,8 @@ class AHACConfig(Config):
         super().__post_init__()
         if not 2 <= self.shortest <= self.horizon <= self.longest:
             raise PullbackError(
-                f"shortest is {self.shortest}, horizon {self.horizon}, longest {self.longest}; give 2 or more steps, in "
-                f"this order"
+                f"shortest is {self.shortest}, horizon {self.horizon}, longest {self.longest}; give 2 or more steps, "
+                f"in this order"
             )
 
 

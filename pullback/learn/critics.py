@@ -1,6 +1,6 @@
 """Critics: values of states, fitted to the TD(λ) returns of the steps of an iteration.
 
-    G_t = r_t + γ ((1 - λ) V(s_t+1) + λ G_t+1),    and  r_t + γ V(s_t+1)  at the end of an episode or of the horizon
+G_t = r_t + γ ((1 - λ) V(s_t+1) + λ G_t+1),    and  r_t + γ V(s_t+1)  at the end of an episode or of the horizon
 """
 
 from __future__ import annotations

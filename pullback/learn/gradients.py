@@ -1,7 +1,7 @@
 """The gradient of a window's loss by the policy: worlds without one are left out, and what it did is reported.
 
-On a CPU the simulation raises where a world's gradient is not finite; the world is named, and the rest is computed again.
-On a GPU looking would make it wait: there the gradient of such a world stops where it breaks (`guard.py`).
+On a CPU the simulation raises where a world's gradient is not finite; the world is named, and the rest is computed
+again. On a GPU looking would make it wait: there the gradient of such a world stops where it breaks (`guard.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What short-horizon algorithms share: an iteration acts for a horizon, improves the policy, and fits the critics.
 
-An algorithm is a subclass, one a file (`shac.py`, `ahac.py`, `sapo.py`): it says how long the horizon is, what a state is
-worth, what is added to rewards, and what is adapted after an iteration.
+An algorithm is a subclass, one a file (`shac.py`, `ahac.py`, `sapo.py`): it says how long the horizon is, what a state
+is worth, what is added to rewards, and what is adapted after an iteration.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class ShortHorizon:
         self.mark: Callable[[str], None] = lambda part: None
         """Called when a part of an iteration is over: "act", "gradient", "critic"."""
         self._finished: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._seconds = 0.0
+        self.seconds = 0.0
+        """Of iterations so far."""
 
     ended = ""
     """Nothing but the number of iterations ends a run."""
@@ -138,8 +139,8 @@ class ShortHorizon:
         self.steps += window.rewards.numel()
         extra = self.adapt(window, slopes)
         report = self._report(window, slopes, [error, norm, *variances])
-        self._seconds += time.perf_counter() - begun
-        self.history.append(Report(**report, seconds=self._seconds, extra=extra))
+        self.seconds += time.perf_counter() - begun
+        self.history.append(Report(**report, seconds=self.seconds, extra=extra))
 
     def _set_rates(self) -> None:
         config, left = self.config, 1.0 - self.done / self.config.iterations
@@ -254,7 +255,7 @@ class ShortHorizon:
             "env": self.env.save_state(),
             "finished": [list(pair) for pair in self._finished],
             "history": [asdict(report) for report in self.history],
-            "seconds": self._seconds,
+            "seconds": self.seconds,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -264,6 +265,6 @@ class ShortHorizon:
         self.critics.load_state(state["critics"])
         self.random.set_state(state["random"])
         self.env.load_state(state["env"])
-        self.done, self.steps, self._seconds = state["done"], state["steps"], state["seconds"]
+        self.done, self.steps, self.seconds = state["done"], state["steps"], state["seconds"]
         self.history = [Report(**report) for report in state["history"]]
         self._finished = deque(((a, b) for a, b in state["finished"]), maxlen=RECENT)

@@ -8,9 +8,9 @@ import torch
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.search_loop import Checkpoint
 from pullback.learn import SHAC, Config, evaluate, load_policy, make, save_policy, train
+from pullback.learn.critics import td_returns
 from pullback.learn.networks import Normalizer, Policy
 from pullback.learn.window import collect
-from pullback.learn.critics import td_returns
 from tests.learn.scenes import NoGradient, Runaway, Sparse
 
 F64 = torch.float64
