@@ -53,6 +53,8 @@ class _Randomized:
     value: Tensor
     low: Tensor | float
     high: Tensor | float
+    simulated: bool
+    """Whether the simulation reads it; if not, only the environment does."""
 
 
 class Env(ABC):
@@ -148,8 +150,18 @@ class Env(ABC):
         It goes wherever a world takes a value for each world: gravity, friction, sizes, numbers of actuators, and link
         parameters by `set_link(robot, link, parameter, value)`.
         """
+        return self._add_randomized(low, high, shape, simulated=True)
+
+    def drawn(self, low: Bound, high: Bound, *shape: int) -> Tensor:
+        """Return numbers (B, *shape) that are drawn anew when a world's episode begins: a command, a goal.
+
+        They are for `observe`, `reward` and `start`; what goes into the world is `randomized`.
+        """
+        return self._add_randomized(low, high, shape, simulated=False)
+
+    def _add_randomized(self, low: Bound, high: Bound, shape: tuple[int, ...], *, simulated: bool) -> Tensor:
         value = self.uniform(low, high, *shape)
-        self._randomized.append(_Randomized(value, self._like(low), self._like(high)))
+        self._randomized.append(_Randomized(value, self._like(low), self._like(high), simulated))
         return value
 
     def _like(self, value: Bound) -> Tensor | float:
@@ -173,7 +185,7 @@ class Env(ABC):
             drawn = torch.rand(value.shape, dtype=self.dtype, device=self.device, generator=self.random)
             drawn = parameter.low + (parameter.high - parameter.low) * drawn
             # a tensor that was written to makes the simulation compute its rows again
-            if bool(begins.any()):
+            if not parameter.simulated or bool(begins.any()):
                 value.copy_(torch.where(begins.view(-1, *[1] * (value.ndim - 1)), drawn, value))
 
     @torch.no_grad()

@@ -86,7 +86,7 @@ def test_the_half_cheetah_is_rewarded_for_speed_and_needs_its_file(monkeypatch):
     env = make("half-cheetah", 1, dtype=F64)
     after = state(env, [0.0] * 9, [2.0, *[0.0] * 8])
     assert env.reward(after, torch.full((1, 6), 0.5, dtype=F64), after).item() == pytest.approx(2.0 - 0.1 * 1.5)
-    monkeypatch.setattr("pullback.learn.envs.half_cheetah.find_spec", lambda name: None)
+    monkeypatch.setattr("pullback.learn.legged.find_spec", lambda name: None)
     with pytest.raises(
         PullbackError, match=r"read from gymnasium's half_cheetah.xml: pip install 'pullback\[learn,mjcf"
     ):

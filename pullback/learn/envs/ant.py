@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from math import radians
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from pullback.core.errors import unknown_name
 from pullback.description.assets.ant import GEAR, tree
-from pullback.learn.env import Env
-from pullback.rigid.sim import Sim
-from pullback.rigid.solvers.compliant import Compliant
+from pullback.learn.legged import Legged, upright_and_heading
 from pullback.rigid.state import State
-from pullback.rigid.world.soft_stop import SoftStopMotor
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.spatial.rotations_torch import quaternion_from_vector, rotate
+from pullback.spatial.rotations_torch import rotate
 
 Tensor = torch.Tensor
 
@@ -33,7 +29,7 @@ STIFFNESS = {"gymnasium": 1e4, "published": 4e4}
 """Of soft contact [N/m]."""
 
 
-class Ant(Env):
+class Ant(Legged):
     """A torso on four legs with a hip and an ankle each.
 
     `body` is "gymnasium", 0.91 kg with motors of 150 N·m, or "published", 182 kg with 200 N·m. `contact` is "soft",
@@ -41,60 +37,34 @@ class Ant(Env):
     horizons (docs/learning.md).
     """
 
-    substeps = 8
+    # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
+    horizons: ClassVar = {"soft": 16, "rigid": 8}
 
     def __init__(
-        self,
-        worlds: int = 64,
-        *,
-        body: Literal["gymnasium", "published"] = "gymnasium",
-        contact: Literal["soft", "rigid"] = "soft",
-        **options: Any,
+        self, worlds: int = 64, *, body: Literal["gymnasium", "published"] = "gymnasium", **options: Any
     ) -> None:
         if body not in BODIES:
             raise unknown_name("body", body, list(BODIES))
-        if contact not in ("soft", "rigid"):
-            raise unknown_name("contact", contact, ["soft", "rigid"])
-        self.body, self.contact = body, contact
-        # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
-        self.shac = {"horizon": 8 if contact == "rigid" else 16}
+        self.body, self.stiffness = body, STIFFNESS[body]
         super().__init__(worlds, **options)
 
     @property
     def options(self) -> dict[str, Any]:
         """What a checkpoint must agree in."""
-        return {"body": self.body, "contact": self.contact}
+        return {**super().options, "body": self.body}
 
     def build(self) -> World:
         """Return the ant above the ground."""
         joints = {f"ankle_{i}": angle for i, angle in enumerate(KNEES, 1)}
-        numbers, place = BODIES[self.body], (0.0, 0.0, HEIGHT)
-        robot = load(tree(**numbers))
-        if self.contact == "rigid":
-            world = World(gravity=(0.0, 0.0, -9.81))
-            world.add(robot, name="ant", position=place, q=joints)
-        else:
-            soft = Compliant(stiffness=STIFFNESS[self.body], damping=5.0, onset=5e-3, slip_speed=0.1, margin=0.03)
-            world = World(gravity=(0.0, 0.0, -9.81), contact=soft)
-            motors = SoftStopMotor.of(robot, gain=numbers["gear"])
-            world.add(robot, name="ant", position=place, q=joints, actuators=motors)
-        world.add_ground(friction=0.75)
+        numbers = BODIES[self.body]
+        world, robot = self.empty_world(friction=0.75), load(tree(**numbers))
+        motors = self.motors(robot, numbers["gear"])
+        world.add(robot, name="ant", position=(0.0, 0.0, HEIGHT), q=joints, actuators=motors)
         return world
-
-    def compile(self, world: World) -> Sim:
-        """Return the simulation; soft stops are in the place of joint limits."""
-        return world.compile(
-            dt=self.dt, substeps=self.substeps, dtype=self.dtype, device=self.device,
-            without=["limits"] if self.contact == "soft" else [],
-        )  # fmt: skip
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Start above the ground, turned by up to 7.5 degrees, with joints and velocities of some size."""
-        position, turn = self.uniform(-0.1, 0.1, 3), self.uniform(-1.0, 1.0, 3)
-        turn = turn / turn.norm(dim=1, keepdim=True).clamp(min=1e-6) * self.uniform(0.0, radians(7.5), 1)
-        joints = self._rest.q[:, 7:] + self.uniform(-0.2, 0.2, 8)
-        q = torch.cat([self._rest.q[:, :3] + position, quaternion_from_vector(turn), joints], 1)
-        return q, self.uniform(-0.25, 0.25, 14)
+        return self.scattered_start()
 
     def observe(self, state: State, action: Tensor) -> Tensor:
         """Return height, orientation, velocities in the world's axes, joints, 0.1 their rates, up, heading, action."""
@@ -113,9 +83,3 @@ class Ant(Env):
     def terminated(self, state: State) -> Tensor:
         """End episodes in which the torso is down."""
         return state.q[:, 2] < LOWEST
-
-
-def upright_and_heading(quat: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how far a body's z axis points up and its x axis along x (B,), of unit quaternions xyzw (B, 4)."""
-    x, y, z, _ = quat.unbind(1)
-    return 1.0 - 2.0 * (x.square() + y.square()), 1.0 - 2.0 * (y.square() + z.square())

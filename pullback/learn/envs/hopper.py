@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from math import radians
-from typing import Any, Literal
+from typing import ClassVar
 
 import torch
 
-from pullback.core.errors import unknown_name
 from pullback.description.assets.hopper import GEAR, HEIGHT
-from pullback.learn.env import Env
-from pullback.rigid.sim import Sim
-from pullback.rigid.solvers.compliant import Compliant
+from pullback.learn.legged import Legged
 from pullback.rigid.state import State
-from pullback.rigid.world.soft_stop import SoftStopMotor
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 
@@ -25,45 +21,19 @@ TOLERANCE = 0.15
 LARGEST_ANGLE = radians(30)
 
 
-class Hopper(Env):
+class Hopper(Legged):
     """One leg with a hip, a knee and an ankle in the plane of x and z, with motors of 200 N·m.
 
     `contact` is "soft", springs under the foot and at the joints' ends, or "rigid" (docs/learning.md).
     """
 
-    substeps = 8
-
-    def __init__(self, worlds: int = 64, *, contact: Literal["soft", "rigid"] = "soft", **options: Any) -> None:
-        if contact not in ("soft", "rigid"):
-            raise unknown_name("contact", contact, ["soft", "rigid"])
-        self.contact = contact
-        self.shac = {"critic_rate": 2e-4}
-        super().__init__(worlds, **options)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What a checkpoint must agree in."""
-        return {"contact": self.contact}
+    shac: ClassVar = {"critic_rate": 2e-4}
 
     def build(self) -> World:
         """Return the hopper above the ground."""
-        robot, height = load("hopper"), {"rootz": HEIGHT}
-        if self.contact == "rigid":
-            world = World(gravity=(0.0, 0.0, -9.81))
-            world.add(robot, name="hopper", q=height)
-        else:
-            soft = Compliant(stiffness=2e4, damping=5.0, onset=5e-3, slip_speed=0.1, margin=0.03)
-            world = World(gravity=(0.0, 0.0, -9.81), contact=soft)
-            world.add(robot, name="hopper", q=height, actuators=SoftStopMotor.of(robot, gain=GEAR))
-        world.add_ground(friction=0.9)
+        world, robot = self.empty_world(friction=0.9), load("hopper")
+        world.add(robot, name="hopper", q={"rootz": HEIGHT}, actuators=self.motors(robot, GEAR))
         return world
-
-    def compile(self, world: World) -> Sim:
-        """Return the simulation; soft stops are in the place of joint limits."""
-        return world.compile(
-            dt=self.dt, substeps=self.substeps, dtype=self.dtype, device=self.device,
-            without=["limits"] if self.contact == "soft" else [],
-        )  # fmt: skip
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Stand almost straight, almost at rest."""
