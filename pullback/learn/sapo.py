@@ -54,7 +54,7 @@ class SAPO(ShortHorizon):
         super().__init__(env, config)
         self.goal = self.config.entropy_share * env.action_size
         self.log_temperature = env.returns.new_full((), log(self.config.temperature)).requires_grad_()
-        self.temperature_optimizer = torch.optim.Adam([self.log_temperature], self.config.temperature_rate, fused=True)
+        self.temperature_optimizer = torch.optim.Adam([self.log_temperature], self.config.temperature_rate)
 
     def sample(self, observation: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return actions, their noise, and what entropy is worth."""
