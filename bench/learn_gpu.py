@@ -35,9 +35,9 @@ TEST_SEED = 1_000_003
 """Added to the seed for the starts that a policy is tried on."""
 
 
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.learn_gpu", description=__doc__.splitlines()[0])
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.learn_gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--env", default="ant")
     parser.add_argument("--algorithm", default="shac", help="shac, ahac or sapo")
     parser.add_argument("--worlds", type=int, default=256)
@@ -51,7 +51,7 @@ def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=None, help="threads a block on a GPU, to compare")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the algorithm")
-    return parser.parse_args(given)
+    return parser
 
 
 def pairs(given: Sequence[str]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def report_goals(session: Session) -> None:
 
 def main(given: Sequence[str] | None = None) -> None:
     """Train, print, write."""
-    args = options(given)
+    args = parser().parse_args(given)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.device == "cpu":
         torch.set_num_threads(1)

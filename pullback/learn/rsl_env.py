@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from pullback.learn.env import Env
+from pullback.learn.env import Env, Step
 
 Tensor = torch.Tensor
 
@@ -26,6 +27,8 @@ class RslEnv(VecEnv):
         self.max_episode_length = env.episode
         self.device = env.sim.device
         self.cfg: dict[str, Any] = {name: repr(value) for name, value in env.settings.items()}
+        self.watch: Callable[[Step], None] = lambda step: None
+        """Called with every step."""
         self._observation = env.reset()
 
     @property
@@ -46,6 +49,7 @@ class RslEnv(VecEnv):
         # rsl_rl collects in inference mode, whose tensors nothing else could use
         with torch.inference_mode(False), torch.no_grad():
             found = self.env.step(actions.clone().to(self.env.dtype))
+        self.watch(found)
         self._observation = found.observation
         extras = {"time_outs": found.truncated}
         return self.get_observations(), found.reward, (found.terminated | found.truncated).long(), extras

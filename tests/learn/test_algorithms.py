@@ -124,7 +124,7 @@ def test_algorithms_are_found_by_name_and_take_their_own_settings():
         find_algorithm("shak")
     with pytest.raises(PullbackError, match="AHAC takes settings of AHACConfig, got a Config"):
         AHAC(env, Config.of(env))
-    with pytest.raises(PullbackError, match="no option of sapo.Config named 'temprature'"):
+    with pytest.raises(PullbackError, match=r"no option of sapo.Config named 'temprature'"):
         SAPOConfig.of(env, temprature=1.0)
     with pytest.raises(PullbackError, match="shortest is 8, horizon 4, longest 64; give 2 or more steps, in this"):
         AHACConfig.of(env, horizon=4)

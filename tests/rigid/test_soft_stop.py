@@ -97,7 +97,7 @@ def test_a_motor_that_leans_on_its_stop_still_has_a_gradient():
         sim = world.compile(dt=2e-3, dtype=F64, without=["limits"] if soft else [])
         u = torch.zeros(1, sim.nu, dtype=F64)
         # the knee is stretched, up to where it ends, and held there
-        knee = [k for k, name in enumerate(sim.arrays.actuator_names) if "leg_joint" in name][0]
+        knee = next(k for k, name in enumerate(sim.arrays.actuator_names) if "leg_joint" in name)
         u[0, knee] = 0.5
         u.requires_grad_()
         motion = sim.rollout(sim.initial_state(), u.expand(40, 1, -1))
@@ -113,6 +113,6 @@ def test_numbers_without_sense_are_refused():
         world.add(load("pendulum1"), name="arm", actuators=pb.SoftStopMotor(width=0.0))
     with pytest.raises(pb.PullbackError, match="stiffness"):
         world.add(load("pendulum1"), name="arm", actuators=pb.SoftStopMotor(stiffness=-1.0))
-    with pytest.raises(pb.PullbackError, match="no joint of 'pendulum1' has limits; drive its joints by pb.Torque"):
+    with pytest.raises(pb.PullbackError, match=r"no joint of 'pendulum1' has limits; drive its joints by pb.Torque"):
         pb.SoftStopMotor.of(load("pendulum1"))
     assert np.isinf(pb.SoftStopMotor().lower)
