@@ -4,7 +4,7 @@ from pullback.learn.ahac import AHAC, AHACConfig
 from pullback.learn.config import Config
 from pullback.learn.env import Env, Step, set_link
 from pullback.learn.envs import env_names, make
-from pullback.learn.evaluate import evaluate, play
+from pullback.learn.evaluate import evaluate, play, replay
 from pullback.learn.export import export_onnx
 from pullback.learn.networks import Policy, load_policy, save_policy
 from pullback.learn.sapo import SAPO, SAPOConfig
@@ -31,6 +31,7 @@ __all__ = [
     "load_policy",
     "make",
     "play",
+    "replay",
     "save_policy",
     "set_link",
     "train",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,3 +46,10 @@ def play(env: Env, policy: Act, seed: int | None = None) -> Trajectory:
         states.append(env.state)
     q, qd = torch.stack([s.q[:1] for s in states]), torch.stack([s.qd[:1] for s in states])
     return Trajectory(q, qd, Status.fine(1, env.substeps), torch.arange(len(states)))
+
+
+def replay(env: Env, policy: Act, path: str | Path, seed: int | None = None, **options: Any) -> Path:
+    """Write one episode of the first world as an HTML page that plays it; options are those of `save_replay`."""
+    from pullback.viewer import save_replay
+
+    return save_replay(env.sim, play(env, policy, seed), Path(path), **{"forces": False, **options})

@@ -77,7 +77,7 @@ def test_gradients_by_all_numbers_and_controls_agree_with_differences():
     assert motion.q.max() > UPPER + W
     slopes = torch.autograd.grad(value, [*values, u])
     for k, x in enumerate(values):
-        h = 1e-6 * abs(float(x))
+        h = 1e-6 * abs(x.item())
         up, down = ([y.detach() + (s * h if j == k else 0.0) for j, y in enumerate(values)] for s in (1.0, -1.0))
         difference = (loss(up, u.detach())[0] - loss(down, u.detach())[0]) / (2 * h)
         assert slopes[k].item() == pytest.approx(difference.item(), rel=AGREE, abs=1e-7)

@@ -9,14 +9,15 @@ import warp as wp
 def law(numbers: Any, u: Any, q: Any, qd: Any):
     """Return the force, its derivatives by (u, q, qd), and those by its numbers: eqs. (6), (8).
 
-    The numbers are gain, stiffness, nothing, damping, the bounds of the motor's torque, the two stops, and the width.
+    The numbers are gain, stiffness, nothing, damping, the bounds of the motor's torque, the two stops, nothing, and the
+    width: in that place, what is not zero lets the force act at the velocity before the step.
     """
     zero = numbers.dtype(0.0)
     one = numbers.dtype(1.0)
     half = numbers.dtype(0.5)
     k = numbers[1]
     d = numbers[3]
-    width = numbers[8]
+    width = numbers[9]
     torque = wp.clamp(numbers[0] * u, numbers[4], numbers[5])
     slopes = wp.vector(numbers[0], zero, zero)
     by_numbers = wp.vector(u, zero, zero, zero, zero, zero, zero, zero, zero, zero)
@@ -59,6 +60,6 @@ def law(numbers: Any, u: Any, q: Any, qd: Any):
             by_numbers[6] = steep
         if side < zero:
             by_numbers[7] = -steep
-        by_numbers[8] = side * k * s_by_width - d * rise_by_width * qd
+        by_numbers[9] = side * k * s_by_width - d * rise_by_width * qd
         torque += side * k * s - d * rise * qd
     return torque, slopes, by_numbers

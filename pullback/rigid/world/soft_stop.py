@@ -69,7 +69,7 @@ class SoftStopMotor(Actuator):
             check_number(f"{what}: {name}", getattr(self, name), finite=False) for name in ("lower", "upper")
         )
         return Numbers(
-            gain=gain, kp=stiffness, bias=damping, control_lower=lower, control_upper=upper, position_gain=width,
+            gain=gain, kp=stiffness, bias=damping, control_lower=lower, control_upper=upper, velocity_gain=width,
             **symmetric(what, self.limit),
         )  # fmt: skip
 
