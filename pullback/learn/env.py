@@ -19,6 +19,7 @@ from pullback.core.errors import PullbackError
 from pullback.learn.guard import guard
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
+from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
 from pullback.robot.learnable import GivenValue
 from pullback.robot.model import RobotModel
@@ -28,6 +29,7 @@ Bound = float | Sequence[float]
 
 LARGEST = 1e6
 """Coordinates and velocities beyond this count as not finite: nothing sensible comes back from there."""
+MOST_SUBSTEPS = 10_000
 
 
 class Step(NamedTuple):
@@ -67,7 +69,7 @@ class Env(ABC):
 
     dt: ClassVar[float] = 1 / 60
     """Time [s] between two actions."""
-    substeps: ClassVar[int] = 4
+    substeps: int = 4
     """Steps of the simulation in that time."""
     episode: ClassVar[int] = 1000
     """Steps after which an episode is truncated."""
@@ -79,11 +81,14 @@ class Env(ABC):
         worlds: int = 64,
         *,
         seed: int = 0,
+        substeps: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> None:
         if not isinstance(worlds, int) or isinstance(worlds, bool) or worlds < 1:
             raise PullbackError(f"worlds is {worlds!r}; give the number of worlds, 1 or more")
+        if substeps is not None:
+            self.substeps = check_whole("substeps", substeps, 1, MOST_SUBSTEPS)
         self.worlds = worlds
         self.dtype = dtype
         self.device = find_device(device) or torch.device("cpu")
