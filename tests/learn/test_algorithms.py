@@ -15,6 +15,7 @@ F64 = torch.float64
 SMALL = {"actor_hidden": (8,), "critic_hidden": (8,), "critic_passes": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [AHAC, SAPO])
 def test_it_learns_to_swing_up(kind):
     env, unseen = make("cart-pole", 16, seed=1), make("cart-pole", 32, seed=9)
