@@ -31,6 +31,8 @@ PRINT_EVERY = 10.0
 """Seconds between two lines."""
 GOALS = {"ant": (6000.0, 7650.0), "hopper": (4500.0,)}
 """Returns whose time is printed."""
+BEGUN = time.perf_counter()
+"""When this process was started."""
 TEST_SEED = 1_000_003
 """Added to the seed for the starts that a policy is tried on."""
 
@@ -42,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--algorithm", default="shac", help="shac, ahac or sapo")
     parser.add_argument("--worlds", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece")
+    parser.add_argument("--wall", type=float, default=1e9, help="seconds after which this piece ends, all counted")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -143,7 +146,7 @@ class Session:
         # clocks of wall time: checkpoints are not in the training's own
         printed, saved = -PRINT_EVERY, time.perf_counter()
         tried = self.tries[-1]["seconds"] if self.tries else 0.0
-        while run.seconds < end and run.done < run.config.iterations:
+        while run.seconds < end and run.done < run.config.iterations and time.perf_counter() - BEGUN < args.wall:
             run.iterate()
             if run.seconds - printed >= PRINT_EVERY:
                 printed = run.seconds

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from rsl_rl.runners import OnPolicyRunner
 
-from bench.learn_gpu import GOALS, PRINT_EVERY, TEST_SEED, compile_kernels, device_name, pairs, parser
+from bench.learn_gpu import BEGUN, GOALS, PRINT_EVERY, TEST_SEED, compile_kernels, device_name, pairs, parser
 from pullback.learn import Step, evaluate, make
 from pullback.learn.rsl_env import GROUP, RslEnv, ppo_settings
 from pullback.learn.short_horizon import RECENT
@@ -82,7 +82,7 @@ def main(given: Sequence[str] | None = None) -> None:
         tries.append({"seconds": seconds, "steps": steps, "return": found})
         print(f"{seconds:7.1f} s  without noise {found:.1f}", flush=True)
 
-    while seconds < end:
+    while seconds < end and time.perf_counter() - BEGUN < args.wall:
         begun = time.perf_counter()
         with redirect_stdout(StringIO()):
             runner.learn(1)
