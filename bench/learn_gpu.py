@@ -222,7 +222,7 @@ def main(given: Sequence[str] | None = None) -> None:
         if args.threads is not None:
             pb.set_num_threads(args.threads)
     if args.block is not None:
-        launch.threads_a_block = lambda worlds, multiprocessors, most: min(most, args.block)
+        launch.threads_a_block = lambda worlds, most: min(most, args.block)
     print(f"compiled in {compile_kernels(args):.1f} s on {device_name(torch.device(args.device))}", flush=True)
     env, trial = (
         make(args.env, worlds, seed=seed, device=args.device, **pairs(args.option))

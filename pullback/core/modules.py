@@ -33,11 +33,8 @@ a rollout computes steps again, to the last bit. No vectorized loops, and less i
 compiles in a quarter less time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run.
 Kernels that are compiled side by side must have the same `-mllvm` flags: Warp lets those with others wait."""
 
-GPU_BLOCK = 64
-"""Threads a block that kernels are compiled for."""
-
-MANY_WORLDS = 16384
-"""From so many worlds on blocks of 128 are 7 % faster than those of 64, with 4,096 worlds 12 % slower."""
+GPU_BLOCK = 128
+"""Threads of the largest blocks: Warp's code has room in shared memory for so many and no more."""
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
