@@ -30,6 +30,7 @@ with collection_paused:
     from pullback.rigid.state import Contact, State, Trajectory
     from pullback.rigid.world.actuators import AffineActuator, PositionServo, Torque, VelocityServo
     from pullback.rigid.world.dc_motor import DCMotor
+    from pullback.rigid.world.soft_stop import SoftStopMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
     from pullback.robot.export import export_urdf
@@ -73,6 +74,7 @@ __all__ = [
     "Sim",
     "SimulationWarning",
     "Smoothing",
+    "SoftStopMotor",
     "State",
     "SymmetricPositiveDefinite",
     "Torque",

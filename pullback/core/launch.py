@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
 
-from pullback.core.modules import record
+from pullback.core.modules import MANY_WORLDS, record
 from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
 PIECES = 16
@@ -25,6 +25,9 @@ PIECES = 16
 
 WATCHED = 1024
 """Steps of all worlds, at least, of a launch during which Ctrl-C is heard: it takes 10 ms or more."""
+
+SCHEDULERS = 4
+"""Warps that a multiprocessor of a GPU advances at a time."""
 
 Strided: TypeAlias = tuple[int, int, int, int, int, bool]
 """An array as kernels index it, [row, world]: address, rows, row_stride, world_stride, shard_stride, zeroed.
@@ -38,6 +41,20 @@ ABSENT: Strided = (0, 0, 0, 0, 0, False)
 
 # Warp's array argument: data, grad, shape (4), strides (4), ndim, flags; of the first four only what two dimensions use
 _ARRAY_LAYOUT = struct.Struct("=Q8x2i8x2i8xH6x")
+
+
+def threads_a_block(worlds: int, multiprocessors: int, most: int) -> int:
+    """Return in how large blocks a GPU takes its worlds: as small as it takes to keep all of it busy.
+
+    A thread takes a world through all substeps, so few worlds are bound by how soon one is done. Threads of a warp wait
+    for each other where worlds differ, in contacts or sweeps, and blocks that share a multiprocessor share its caches:
+    a warp of one world, if there are no more worlds than warps, has neither. With very many, blocks of twice the size
+    share the instruction cache better.
+    """
+    if worlds >= MANY_WORLDS:
+        return 2 * most
+    each = -(-worlds // max(1, SCHEDULERS * multiprocessors))
+    return min(most, 1 << (each - 1).bit_length())
 
 
 def packet_type(command: Any) -> Any:
@@ -130,6 +147,7 @@ class _ArgumentBlock:
             raise RuntimeError(f"Warp {wp.config.version} lays out arrays in an unknown way; use warp-lang 1.19")
         self.command = command
         self.count = -1
+        self.block = command.block_dim
         self.stop: c_int32 | None = None
         self.on_cpu = launcher.device == "cpu"
         if self.on_cpu:
@@ -181,8 +199,12 @@ class _ArgumentBlock:
         return FixedLaunch(partial(self.run, byref(bounds), byref(packet)), words, places)
 
     def _set_count(self, count: int) -> None:
+        # the module was compiled for blocks of this size, and smaller ones may be launched
+        self.command.block_dim = self.block
         self.command.set_dim(count)
         self.count = count
-        if self.on_cpu:
+        if not self.on_cpu:
+            self.command.block_dim = threads_a_block(count, self.command.device.sm_count, self.block)
+        else:
             self.run = self.command.hooks.forward
             self.arguments = byref(self.command.bounds), byref(self.packet)

@@ -11,8 +11,9 @@ import warp as wp
 from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.rollout_kernels import INPUTS, STATE, copy_state, keep_state
+from pullback.rigid.rollout_kernels import INPUTS, STATE, copy_state, keep_state, stay_alone
 from pullback.rigid.step.integrate_kernels import integrate
+from pullback.rigid.step.lanes_kernels import together
 from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
@@ -72,6 +73,7 @@ def kernels(kind: Step):
     States = array_struct("states", STATE, real)
     nan = wp.constant(real(float("nan")))
     step = kind.step
+    gather = stay_alone if kind.splits else together
 
     @wp.kernel(module=kernel_module(f"feedback_{kind.name}", real, large=True))
     def forward(
@@ -101,7 +103,9 @@ def kernels(kind: Step):
                     rows_from(policy.lower, t * nu), rows_from(policy.upper, t * nu), w, rows_from(applied, t * nu),
                 )  # fmt: skip
             for s in range(job.substeps):
-                if flags & NOT_FINITE == 0:
+                goes_on = flags & NOT_FINITE == 0
+                gather(goes_on, place.lanes, w, scratch)
+                if goes_on:
                     raised = step(job, rows_from(applied, t * nu), inputs.parameters, w, scratch)
                     if raised & NOT_CONVERGED != 0:
                         unconverged += 1

@@ -20,6 +20,7 @@ from pullback.rigid.compile.scene import (
 from pullback.rigid.rollout_kernels import INPUTS, add_result, copy_state
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.jacobian_kernels import tangents_vjp
+from pullback.rigid.step.lanes_kernels import together
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
@@ -70,6 +71,7 @@ def kernels(kind: Step):
     def forward(job: Job, inputs: Inputs, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
+        together(True, place.lanes, w, scratch)
         copy_state(job, inputs, 0, w, scratch)
         found, ns, sweeps = solve(job, False, inputs.controls, inputs.parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
@@ -96,6 +98,7 @@ def kernels(kind: Step):
     ):  # fmt: skip
         w = wp.tid()
         place = job.scratch
+        together(True, place.lanes, w, scratch)
         copy_state(job, inputs, 0, w, scratch)
         for r in range(job.nstate):
             scratch[place.next_adj_state + r, w] = real(0.0)

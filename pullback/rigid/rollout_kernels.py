@@ -10,6 +10,7 @@ import warp as wp
 
 from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
+from pullback.rigid.step.lanes_kernels import alone, together
 from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
@@ -94,6 +95,12 @@ def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
     return found
 
 
+@wp.func
+def stay_alone(takes_part: bool, row: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let each lane do its step by itself."""
+    alone(row, w, scratch)
+
+
 @made_once
 def kernels(kind: Step):
     """Return the forward and vjp kernels of a rollout of one kind of step."""
@@ -104,6 +111,8 @@ def kernels(kind: Step):
     nan = wp.constant(real(float("nan")))
     step = kind.step
     retrace = kind.retrace
+    # parts of a step that is split are as many as things touch in each world
+    gather = stay_alone if kind.splits else together
 
     @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
     def forward(job: Job, inputs: Inputs, states: States, status: a, scratch: a):
@@ -120,7 +129,9 @@ def kernels(kind: Step):
         for t in range(job.steps):
             if is_stopped(job):
                 break
-            if flags & NOT_FINITE == 0:
+            goes_on = flags & NOT_FINITE == 0
+            gather(goes_on, place.lanes, w, scratch)
+            if goes_on:
                 controls = rows_from(inputs.controls, (t // job.substeps) * job.scene.nu)
                 raised = step(job, controls, inputs.parameters, w, scratch)
                 if raised & NOT_CONVERGED != 0:
@@ -182,6 +193,7 @@ def kernels(kind: Step):
                             kept -= 1
                     # nothing is asked of a world that the loss leaves out, whose states may be NaN
                     asked = any_row(scratch, place.next_adj_state, job.nstate, w)
+                gather(asked == 1, place.lanes, w, scratch)
                 if asked == 1:
                     retrace(
                         job, op != _ADVANCE, rows_from(inputs.controls, control), inputs.parameters, w,

@@ -20,7 +20,8 @@ _LOAD = _AT + f"    {{c}} x; for (int k = 0; k < {{n}}; ++k) {{field}} = {_VALUE
 _STORE = _AT + f"    for (int k = 0; k < {{n}}; ++k) {_VALUE} {{op}} {{field}};"
 _ROWS_FROM = """
     wp::array_t<{real}> x = a;
-    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + size_t(row) * a.strides[0]);
+    const long long offset = static_cast<long long>(row) * a.strides[0];
+    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + offset);
     return x;
 """
 _VECTOR = "x.c[k]"

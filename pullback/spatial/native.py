@@ -4,13 +4,16 @@ On a CPU the rows of a world are neighbours (`core/arrays.py` sees to it); on a 
 """
 
 _RUN = """
-    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
 #if defined(__CUDA_ARCH__)
-    const size_t {x}_step = {x}.strides[0];
+    // products of 32-bit numbers: those of 64 bits take four instructions
+    const long long {x}_step = {x}.strides[0];
+    char* {x}_at = reinterpret_cast<char*>({x}.data) + static_cast<long long>(w) * {x}.strides[1];
+    {x}_at += static_cast<long long>({x}_row) * {x}.strides[0];
 #else
     const size_t {x}_step = sizeof(*{x}.data);
-#endif
+    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
     {x}_at += {x}_row * {x}_step;
+#endif
 """
 
 

@@ -109,6 +109,7 @@ SCRATCH = Layout(
         ),
     ),
     Rows("span", lambda n: 1, "time [s] that the step, or the part of it at hand, takes; 0: an impact"),
+    Rows("lanes", lambda n: 2, "on a GPU, which worlds do this step together (step/lanes_kernels.py)"),
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),

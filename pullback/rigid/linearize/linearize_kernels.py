@@ -21,6 +21,7 @@ from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.step.integrate_kernels import integrate
+from pullback.rigid.step.lanes_kernels import alone
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
@@ -213,6 +214,7 @@ def kernels(kind: Step):
         columns = linear_job.columns
         dt = real(linear_job.job.settings.dt)
         w = wp.tid()
+        alone(place.lanes, w, scratch)
         flags = int(0)
         is_last = bool(True)
         by_rows = bool(False)
