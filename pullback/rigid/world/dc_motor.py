@@ -46,7 +46,7 @@ class DCMotor(Actuator):
         if self.current_limit is not None:
             limit = check_number(f"{what}: current_limit", self.current_limit, least=0.0, finite=False)
             bounds = symmetric(what, _magnitude(_product(per_ampere, limit)))
-        slope, reach = _product(gain, per_ampere), control_bounds(what, (_product(voltage, -1.0), voltage))
+        slope, reach = _product(gain, per_ampere), control_bounds(what, (-voltage, voltage))
         return Numbers(gain=gain, kd=slope, **bounds, **reach)
 
 
