@@ -144,6 +144,7 @@ class Reader:
         axes = rotation(model.body_iquat[body])
         link = Link(self.link_names[body], float(model.body_mass[body]), model.body_ipos[body].copy())
         link.inertia = axes @ np.diag(model.body_inertia[body]) @ axes.T
+        link.carried = float(model.body_gravcomp[body])
         first = model.body_geomadr[body]
         for geom in range(first, first + model.body_geomnum[body]):
             if any(self._masks(geom)):

@@ -50,13 +50,17 @@ class Shape:
 
 @dataclass
 class Link:
-    """A rigid link: mass [kg], centre of mass [m] and rotational inertia about it [kg·m²], both in link axes."""
+    """A rigid link: mass [kg], centre of mass [m] and rotational inertia about it [kg·m²], both in link axes.
+
+    `carried` is the fraction of its weight that a force at its centre of mass carries (MJCF's `gravcomp`).
+    """
 
     name: str
     mass: float = 0.0
     com: np.ndarray = field(default_factory=lambda: np.zeros(3))
     inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
     shapes: list[Shape] = field(default_factory=list)
+    carried: float = 0.0
 
 
 @dataclass(frozen=True)
