@@ -167,7 +167,8 @@ class Tree:
 
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
-    the world, or free to move; None where it does not say. `file` is where its visuals may be read from.
+    the world, or free to move; None where it does not say. `file` is where its visuals may be read from, `expanded` the
+    text of one that xacro wrote out, and `packages` the folders of ROS packages that the caller gave.
 
     `drives` are its actuators, `springs` those that act on several joints, and `keyframes` states by name. `initial`
     are the coordinates of joints, by name, that do not start at zero. `gravity` [m/s²] and `timestep` [s] are those of
@@ -189,3 +190,5 @@ class Tree:
     gravity: Vector | None = None
     timestep: float | None = None
     excluded: list[tuple[str, str]] = field(default_factory=list)
+    expanded: bytes | None = None
+    packages: dict[str, Path] = field(default_factory=dict)

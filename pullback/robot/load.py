@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import torch
 from pullback.core.device import find_device
 from pullback.description.check import check_tree
 from pullback.description.compile import compile_tree
-from pullback.description.load import read
+from pullback.description.load import Xacro, read
 from pullback.description.tree import Tree
 from pullback.robot.model import RobotModel
 
@@ -23,17 +24,22 @@ def load(
     device: torch.device | str | None = None,
     strict: bool = False,
     repair: bool = False,
+    xacro: Xacro = False,
+    packages: Mapping[str, str | Path] | None = None,
 ) -> RobotModel:
     """Load a robot from a `.urdf` or MJCF `.xml` file, one that ships with Pullback, such as "panda", or a `Tree`.
 
     `base` says whether the root link is fixed to the world or floats; by default what the description says, else fixed.
     `strict` refuses non-physical inertias instead of warning; `repair` replaces them, and moments of zero, by the
     nearest that a solid body can have. `dtype` and `device` default to torch's.
+
+    `xacro=True`, or the arguments of the file, `xacro={"prefix": "left_"}`, expands a `.xacro` file, which can run any
+    Python: only files that you trust. `packages` are the folders of ROS packages by name, for `package://` and `$(find)`.
     """
     device = find_device(device)
     if isinstance(path_or_name, Tree):
         tree = path_or_name
         check_tree(tree, strict=strict, repair=repair)
     else:
-        tree = read(path_or_name, strict=strict, repair=repair)
+        tree = read(path_or_name, strict=strict, repair=repair, xacro=xacro, packages=packages)
     return RobotModel(compile_tree(tree, base), dtype=dtype, device=device)

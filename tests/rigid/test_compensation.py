@@ -91,7 +91,7 @@ def test_mujoco_gives_the_same_motion(robot):
     q, qd = robot.from_mujoco(torch.from_numpy(data.qpos), torch.from_numpy(data.qvel))
     for integrator in ("rk4", "midpoint"):
         sim = make_sim(robot, integrator=integrator)
-        end = sim.rollout(sim.initial_state(), 50).last
+        end = sim.rollout(sim.initial_state(), 50)[-1]
         tolerance = 1e-9 if integrator == "rk4" else 1e-4
         assert torch.allclose(end.q[0], q, atol=tolerance)
         assert torch.allclose(end.qd[0], qd, atol=10 * tolerance)
@@ -107,10 +107,10 @@ def test_gradients_are_those_of_differences(robot, integrator):
     def loss(q: torch.Tensor, masses: torch.Tensor, field: torch.Tensor) -> torch.Tensor:
         world = pb.World(gravity=field)
         world.add(robot, name="robot")
-        robot.set_link_parameter("upper", "mass", masses[0])
-        robot.set_link_parameter("tool", "mass", masses[1])
+        robot.set_link_param("upper", "mass", masses[0])
+        robot.set_link_param("tool", "mass", masses[1])
         sim = world.compile(dt=DT, dtype=F64, integrator=integrator)
-        last = sim.rollout(pb.State(q, state.qd), 4).last
+        last = sim.rollout(pb.State(q, state.qd), 4)[-1]
         moved = sim.manifold.difference(state.q, last.q)
         return (weights[0] * moved + weights[1] * last.qd).sum()
 
@@ -144,13 +144,13 @@ def test_linearize_is_the_jacobian_of_a_step(robot):
 
 
 def test_energy_is_kept(robot):
-    robot.set_link_parameter("upper", "joint_damping", torch.tensor(0.0, dtype=F64))
+    robot.set_link_param("upper", "joint_damping", torch.tensor(0.0, dtype=F64))
     sim = make_sim(robot, integrator="rk4")
     trajectory = sim.rollout(some_state(robot, 1), 100)
     first, last = (sum(sim.energies(pb.State(trajectory.q[k], trajectory.qd[k]))) for k in (0, -1))
     assert torch.allclose(first, last, rtol=1e-8)
     potential = robot.compute_potential_energy(trajectory.q[-1])
-    assert torch.allclose(potential, sim.energies(trajectory.last)[1], rtol=1e-12)
+    assert torch.allclose(potential, sim.energies(trajectory[-1])[1], rtol=1e-12)
 
 
 def test_bodies_that_are_carried_whole_float(tmp_path):
