@@ -38,6 +38,8 @@ SIZES: dict[str, dict[str, int]] = {
 SHAPES = (*SIZES, "plane", "mesh")
 # shapes of other readers that have no counterpart here
 UNREAD_SHAPES = ("cdf", "sdf", "octomap", "heightmap")
+# a number and a point behind it, as in "-1.57."
+POINT_BEHIND = re.compile(r"(?<!\S)([-+]?\d+\.\d+)\.(?!\S)")
 OPTENV = re.compile(r"\$\(optenv\s+(\w+)\s*([^()]*)\)")
 XACRO = "expand it: load it with xacro=True if you trust it, or run `xacro FILE > robot.urdf` and load that"
 
@@ -279,6 +281,9 @@ class _Reader:
         given = f'<{element.tag} {attribute}="{shortened(text)}">'
         if "$" in text:
             text = self._substituted(text, where, given)
+        if POINT_BEHIND.search(text):
+            text = POINT_BEHIND.sub(r"\1", text)
+            warn(self.tree, f"{where}: {given} is read as {text!r}")
         try:
             numbers = [float(word) for word in text.replace(",", " ").split()]
         except ValueError:

@@ -79,7 +79,9 @@ def _pairs(original: Tree, tree: Tree) -> Iterator[tuple[Link | Joint, Link | Jo
             raise CannotEdit(f"its {kind} are not those of {tree.source} any more")
     old = {link.name: link for link in original.links}
     for link in tree.links:
-        if [_shape_numbers(shape) for shape in link.shapes] != [_shape_numbers(s) for s in old[link.name].shapes]:
+        # parts of one mesh count once
+        now, then = (dict.fromkeys(map(_shape_numbers, x.shapes)) for x in (link, old[link.name]))
+        if list(now) != list(then):
             raise CannotEdit(f"the shapes of link {link.name!r} have changed")
         yield old[link.name], link
     joints = {joint.name: joint for joint in original.joints}

@@ -1,7 +1,7 @@
 """Expand a xacro file by the package `xacro`.
 
-A xacro file is a program: `$(eval ...)` runs any Python, and files anywhere can be included. So it is expanded only where
-the caller says so.
+A xacro file is a program: `$(eval ...)` runs any Python, and files anywhere can be included. So it is expanded only
+where the caller says so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pullback.description.packages import find_package
 from pullback.description.xml_file import check_file
 
 ADVICE = (
-    "a xacro file is a program and can run any Python: if you trust it, load it with xacro=True, or with its arguments, "
-    "xacro={'name': value}"
+    "a xacro file is a program and can run any Python: if you trust it, load it with xacro=True, or with its "
+    "arguments, xacro={'name': value}"
 )
 # xacro keeps its state in module globals
 _LOCK = threading.Lock()
