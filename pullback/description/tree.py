@@ -34,9 +34,10 @@ class Shape:
 
     `size` [m]: sphere (radius,), ellipsoid the three semi-axes, capsule and cylinder (radius, length along z, without
     the capsule's caps), box the three full edge lengths, plane () with its normal along z, mesh the three scale
-    factors. `mesh` is the file of a mesh, `vertices` (n, 3) [m], before they are scaled, those of its convex hull where
-    they are not all of the file: parts of a concave one. Two shapes may touch if `contype` of one and `conaffinity` of the other,
-    bitmasks, have a bit in common; they do so without friction where both are `frictionless`.
+    factors. `mesh` is the file of a mesh; `vertices` (n, 3) [m], before they are scaled, are those of its convex hull
+    where they are not all of the file: of a part of a concave mesh, or where there is no file. Two shapes may touch if
+    `contype` of one and `conaffinity` of the other, bitmasks, have a bit in common; they do so without friction where
+    both are `frictionless`.
     """
 
     type: ShapeType

@@ -21,8 +21,8 @@ def decompose_mesh(
 ) -> list[np.ndarray]:
     """Return the vertices (n, 3) of convex parts that fill a mesh: a file, or vertices (n, 3) and triangles (m, 3).
 
-    `threshold` is how far, relative to the size of the mesh, the parts may stand out of it: 0.01 is fine, 1 coarse. A mesh
-    that is nearly convex is its own only part. It takes seconds to minutes and needs `pip install "pullback[coacd]"`.
+    `threshold` is how far, relative to the size of the mesh, the parts may stand out of it: 0.01 is fine, 1 coarse.
+    A mesh that is nearly convex is its own only part. It takes seconds to minutes and needs the extra `coacd`.
     """
     if not 0.01 <= threshold <= 1.0:
         raise PullbackError(f"threshold is {threshold}; give a number from 0.01 (fine) to 1 (coarse)")

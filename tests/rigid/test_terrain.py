@@ -51,7 +51,7 @@ def height_at(kind: str, x: float, y: float) -> float:
 
 @pytest.mark.parametrize("kind", [*GROUNDS])
 def test_contacts_are_mujocos(make, kind):
-    robot, world = make(kind)
+    _, world = make(kind)
     sim = world.compile(dt=1e-3, dtype=F64)
     model = mujoco.MjModel.from_xml_string(model_text(kind))
     data = mujoco.MjData(model)
