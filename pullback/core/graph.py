@@ -55,7 +55,7 @@ def while_tracing(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments)
 
     # what `torch.compiler.assume_constant_result` does, without its import of 1 s
-    call._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    call._dynamo_marked_constant = True  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
     return call
 
 

@@ -76,24 +76,24 @@ def _looks_like_path(text: str) -> bool:
     return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.exists()
 
 
-def _read_xacro(path: Path, xacro: Xacro, packages: Mapping[str, Path], **options: bool) -> Tree:
+def _read_xacro(path: Path, xacro: Xacro, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
     if xacro is False:
         raise DescriptionError(f"{path.name} is xacro; {ADVICE}")
     text = expand_xacro(path, {} if xacro is True else xacro, packages)
-    return read_urdf(path, text=text, packages=packages, **options)
+    return read_urdf(path, text=text, packages=packages, strict=strict, repair=repair)
 
 
-def _read_file(path: Path, packages: Mapping[str, Path], **options: bool) -> Tree:
+def _read_file(path: Path, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
     suffix = path.suffix.lower()
     if suffix == ".urdf":
-        return read_urdf(path, packages=packages, **options)
+        return read_urdf(path, packages=packages, strict=strict, repair=repair)
     if suffix == ".mjcf":
-        return read_mjcf(path, **options)
+        return read_mjcf(path, strict=strict, repair=repair)
     root = parse_xml(path).tag
     if root == "robot":
-        return read_urdf(path, packages=packages, **options)
+        return read_urdf(path, packages=packages, strict=strict, repair=repair)
     if root == "mujoco":
-        return read_mjcf(path, **options)
+        return read_mjcf(path, strict=strict, repair=repair)
     raise DescriptionError(
         f"{path.name} is no robot description: its root element is <{root}>; expected <robot> (URDF) or <mujoco> (MJCF)"
     )

@@ -39,7 +39,8 @@ def expand_xacro(path: Path, arguments: Mapping[str, object], packages: Mapping[
     mappings = {str(name): _text(value) for name, value in arguments.items()}
     with _LOCK, _finding(substitution_args, path, packages), contextlib.redirect_stderr(io.StringIO()) as said:
         try:
-            expanded = xacro.process_file(str(path), mappings=mappings).toxml("utf-8")
+            document: Any = xacro.process_file(str(path), mappings=mappings)
+            expanded: bytes = document.toxml("utf-8")
         except DescriptionError:
             raise
         except (Exception, RecursionError) as error:
