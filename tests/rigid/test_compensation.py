@@ -82,6 +82,7 @@ def test_a_step_has_the_acceleration_of_the_robot(robot):
     assert torch.allclose((after.qd - state.qd) / DT, qdd, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_mujoco_gives_the_same_motion(robot):
     model = mujoco.MjModel.from_xml_string(MODEL)
     model.opt.timestep = 1e-4
@@ -97,7 +98,8 @@ def test_mujoco_gives_the_same_motion(robot):
         assert torch.allclose(end.qd[0], qd, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("integrator", ["semi_implicit", "midpoint"])
+# kernels of other integrators take half a minute to compile
+@pytest.mark.parametrize("integrator", ["semi_implicit", pytest.param("midpoint", marks=pytest.mark.slow)])
 def test_gradients_are_those_of_differences(robot, integrator):
     mass = torch.tensor([1.5, 0.5], dtype=F64, requires_grad=True)
     state = some_state(robot)
@@ -143,6 +145,7 @@ def test_linearize_is_the_jacobian_of_a_step(robot):
         assert torch.allclose(found.A[0, ..., column], expected, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_energy_is_kept(robot):
     robot.set_link_param("upper", "joint_damping", torch.tensor(0.0, dtype=F64))
     sim = make_sim(robot, integrator="rk4")
