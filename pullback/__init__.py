@@ -33,6 +33,7 @@ with collection_paused:
     from pullback.rigid.world.soft_stop import SoftStopMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
+    from pullback.robot.decompose import decompose_mesh
     from pullback.robot.export import export_urdf
     from pullback.robot.ik import IKResult, inverse_kinematics
     from pullback.robot.load import load
@@ -83,6 +84,7 @@ __all__ = [
     "VelocityServo",
     "World",
     "control",
+    "decompose_mesh",
     "export_urdf",
     "file_limits",
     "get_num_threads",

@@ -115,7 +115,7 @@ class Observations:
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
         """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin.
 
-        Springs count in the potential.
+        Springs and gravity compensation count in the potential.
         """
         q, qd = state.q, state.qd
         rows = self.parameters()
@@ -123,4 +123,8 @@ class Observations:
         totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
         rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
         springs = spring_energy(self.arrays.drives, rows.actuators, self.arrays.dof_coordinate, q)
-        return totals[:, 9] + rotors, springs - (rows.gravity * totals[:, 6:9]).sum(-1)
+        falling = totals[:, 6:9]
+        if self.arrays.drives.compensates:
+            carried = torch.nn.functional.pad(rows.compensation.unflatten(1, (-1, 4)), (0, 6)).flatten(1)
+            falling = falling - self._programs.momentum()(q, torch.zeros_like(qd), rows.placements, carried)[:, 6:9]
+        return totals[:, 9] + rotors, springs - (rows.gravity * falling).sum(-1)

@@ -9,11 +9,11 @@ from numbers import Integral
 
 import torch
 
-from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
 from pullback.core.finite import in_transform
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
+from pullback.rigid import in_graph
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.feedback import feedback_rollout
@@ -98,6 +98,7 @@ class Sim(Observations):
         self._manifold: Manifold | None = None
         self._last_status: tuple[Tensor | None, Status | None] = None, None
         self._planned = lru_cache(PLANS)(self._plan)
+        self._graph = in_graph.GraphPrograms(self.parameters, lambda *rollout: self._planned(*rollout))
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -165,7 +166,8 @@ class Sim(Observations):
 
         `check` is that of `rollout`.
         """
-        leave_graph()
+        if torch.compiler.is_compiling() and in_graph.can_trace(self):
+            return in_graph.step(self, state, u)
         program = self._programs.step()
         repeat = inputs = None
         if type(u) is Tensor and isinstance(state, State):
@@ -204,7 +206,8 @@ class Sim(Observations):
         are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
         are not finite, on a GPU too; `check=False` leaves everything to `status`.
         """
-        leave_graph()
+        if torch.compiler.is_compiling() and in_graph.can_trace(self, checkpoint):
+            return in_graph.rollout(self, state, controls, checkpoint)  # pyright: ignore[reportArgumentType]
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)

@@ -50,8 +50,8 @@ def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
     """Return the triangles of all links and static shapes that have some; planes are left out."""
     drawn = []
     for item in items:
-        file = item.robot.model.tree.file if item.robot else None
-        visuals = read_visuals(file) if file else {}
+        tree = item.robot.model.tree if item.robot else None
+        visuals = read_visuals(tree.file, tree.expanded, tree.packages) if tree and tree.file else {}
         for link in range(len(item.robot.model.links)) if item.robot else [WORLD]:
             shapes = _visuals_of(item, link, visuals) or _shapes_of(item, link)
             meshes = [mesh for shape in shapes if (mesh := shape_mesh(shape, world)) is not None]

@@ -347,6 +347,30 @@ class Bodies:
         per_kg = matrix / (mass or 1.0)
         return self._add_body(name, Solid(None, program, centre, per_kg), mass, **options)
 
+    def add_terrain(
+        self, robot: RobotModel, *, friction: Given | None = None, restitution: Given | None = None
+    ) -> list[str]:
+        """Add the height fields that the robot's file has in its world, where they are there, and return their names.
+
+        They are fields, `pb.sdf.heights`: splines through the heights, which go on level beyond the border. `friction`
+        takes the place of the file's.
+        """
+        names = []
+        for ground in robot.model.tree.terrain:
+            shape = sdf.heights(ground.heights, ground.size)
+            names.append(
+                self.add_field(
+                    ground.name,
+                    shape,
+                    static=True,
+                    position=ground.position,
+                    orientation=ground.orientation,
+                    friction=ground.friction if friction is None else friction,
+                    restitution=restitution,
+                )
+            )
+        return names
+
     def _add_body(
         self,
         name: str,
