@@ -1,7 +1,7 @@
 """Whether a passive world has gained energy by itself, in which step, and why it may have.
 
-A world without actuators cannot gain energy: gravity and springs are in its potential, all else takes energy out. What
-can is a step that is too long for how fast its joints turn, since velocity products are taken at its start
+A world that nothing drives cannot gain energy: gravity and springs are in its potential, all else takes energy out.
+What can is a step that is too long for how fast its joints turn, since velocity products are taken at its start
 (docs/derivations/gyroscopic.md), and pushing out of shapes that overlap at the start, which is left out here.
 """
 
@@ -15,6 +15,7 @@ import torch
 
 from pullback.core.errors import SimulationWarning
 from pullback.core.finite import is_readable
+from pullback.rigid.compile.scene import ACTUATOR_ROWS
 from pullback.rigid.state import ENERGY, State, Status, Trajectory
 
 if TYPE_CHECKING:
@@ -33,13 +34,22 @@ FLOOR = 0.01
 """Height [m] by which the weight of a world is lifted in the least energy that gains are compared with."""
 QUICK, CALM = 0.05, 0.02
 """A turn [rad] in a step that is a likely cause, and one that is not."""
+HUGE = 1e200
+"""Energy [J] that stands for all that is larger."""
 DEEP = 1e-3
 """Overlap [m] at the start out of which shapes are pushed, and gain by it."""
 
 
-def can_watch(sim: Sim, rows: Tensor, steps: int) -> bool:
-    """Return whether a rollout is one of a passive world, long enough, and can be read."""
-    return sim.nu == 0 and steps >= LEAST_STEPS and sim.arrays.nloop == 0 and is_readable(rows)
+def can_watch(sim: Sim, rows: Tensor, steps: int, is_driven: bool) -> bool:
+    """Return whether a rollout is one of a passive world, long enough, and can be read.
+
+    Without controls actuators do not drive, unless they hold a position.
+    """
+    passive = sim.nu == 0 or not is_driven
+    if not passive or steps < LEAST_STEPS or sim.arrays.nloop > 0 or not is_readable(rows):
+        return False
+    numbers = sim.parameters().actuators.detach().unflatten(1, (-1, int(ACTUATOR_ROWS))) if sim.nu else None
+    return numbers is None or not bool(numbers[..., 1].any())
 
 
 def watch_energy(sim: Sim, states: Trajectory) -> Trajectory:
@@ -63,12 +73,16 @@ def watch_energy(sim: Sim, states: Trajectory) -> Trajectory:
 def energies(sim: Sim, states: Trajectory, chosen: list[int]) -> tuple[Array, Array]:
     """Return kinetic and potential energies [J] of some states (T, B)."""
     B = states.q.shape[1]
+    q, qd = states.q.detach()[chosen], states.qd.detach()[chosen]
+    # a world that is not finite is told of elsewhere
+    good = (q.isfinite().all(-1) & qd.isfinite().all(-1)).all(0)[:, None]
+    q, qd = torch.where(good, q, q[:1]), torch.where(good, qd, qd[:1])
     with torch.no_grad():
         rows = sim.parameters()
         if max(x.shape[0] for x in rows) > 1:
             rows = type(rows)(*(x.repeat(len(chosen), 1) if x.shape[0] > 1 else x for x in rows))
-        found = sim._energies(states.q[chosen].flatten(0, 1), states.qd[chosen].flatten(0, 1), rows)
-    kinetic, potential = (x.view(-1, B).double().numpy() for x in found)
+        found = sim._energies(q.flatten(0, 1), qd.flatten(0, 1), rows)
+    kinetic, potential = (x.view(-1, B).double().clamp(-HUGE, HUGE).numpy() for x in found)
     return kinetic, potential
 
 
@@ -83,14 +97,12 @@ def has_gained(kinetic: Array, potential: Array, last: int, weight: Array) -> Ar
     """Return which worlds (B,) end above where they began, as the mean of the last so many states.
 
     Compared with the energy in play: the initial kinetic energy, what potential energy varies by, and a centimetre of
-    the weight. The energy of joints swings about its mean by an error of first order in dt. What is not finite is told
-    of elsewhere.
+    the weight. The energy of joints swings about its mean by an error of first order in dt.
     """
     total = kinetic + potential
     in_play = kinetic[0] + potential.max(0) - potential.min(0) + FLOOR * weight
     gain = total[-last:].mean(0) - total[0]
-    with np.errstate(invalid="ignore"):
-        return np.isfinite(gain) & (gain > GAIN * np.maximum(in_play, 1e-9))
+    return gain > GAIN * np.maximum(in_play, 1e-9)
 
 
 def overlaps(sim: Sim, start: State) -> Array:
@@ -108,7 +120,7 @@ def gain_text(sim: Sim, states: Trajectory, total: Array, gained: Array) -> str:
     at = int(np.argmax(energy - energy[0] > GAIN * rise))
     since = int(states.steps[max(at - 1, 0)])
     text = (
-        f"world {first} has no actuators and gained {rise:.3g} J by itself, from step {since} on ({len(worlds)} such "
+        f"world {first} is not driven and gained {rise:.3g} J by itself, from step {since} on ({len(worlds)} such "
         f"worlds in all)"
     )
     a = sim.arrays

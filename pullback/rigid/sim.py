@@ -202,7 +202,7 @@ class Sim(Observations):
         drive all worlds alike, and a state of one world is where all start that controls or parameters are given for.
 
         On a CPU, more contacts than were given room for are an error, and a world that is not finite, has steps that
-        are not solved, and differentiated, or gains energy without actuators is a `SimulationWarning`, once.
+        are not solved, and differentiated, or gains energy though nothing drives it is a `SimulationWarning`, once.
         `check=True` makes an error of worlds that are not finite, on a GPU too; `check=False` leaves everything to
         `status`.
         """
@@ -233,7 +233,7 @@ class Sim(Observations):
             steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
-        if check is not False and can_watch(self, rows, steps):
+        if check is not False and can_watch(self, rows, steps, isinstance(controls, Tensor)):
             trajectory = watch_energy(self, trajectory)
         return trajectory
 
