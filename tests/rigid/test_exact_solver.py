@@ -235,7 +235,7 @@ def test_a_gpu_agrees(cone):
 @both_frictions
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_redundant_rows_without_softness(dtype, cone):
-    """A joint between its limit and a contact, four rows and one direction: they press each other no more than needed."""
+    """A joint between its limit and a contact, four rows and one direction: they press no more than needed."""
     generator = torch.Generator().manual_seed(6)
     Y = torch.randn(64, 4, 1, dtype=dtype, generator=generator)
     Y[:, 0], Y[:, 3] = -Y[:, 0].abs() - 0.1, Y[:, 3].abs() + 0.1
