@@ -57,7 +57,7 @@ def test_worlds_that_were_once_wrong(seed):
         examine(seed, findings, gradients=seed == 80, plain=True)
     assert not findings.broken
     if seed == 93:
-        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 100
+        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 3
 
 
 def test_a_gradient_too_large_for_float32_is_an_error():

@@ -1,5 +1,7 @@
 """Things that jam: friction holds what presses against each other, and impulses are as large as softness allows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,10 @@ from tests.rigid.worlds import F64
 RADIUS, SPEED = 0.1, 3.0
 
 
-def wedge(angle: float, **options) -> pb.Sim:
+def wedge(angle: float) -> pb.Sim:
     """Return a ball that rolls in between the ground and a roof that leans over it and meets it at x = 0."""
-    surface = {"friction": 1.2, "restitution": 0.6}
-    world = pb.World(**options)
+    surface: dict[str, Any] = {"friction": 1.2, "restitution": 0.6}
+    world = pb.World()
     world.add_ground(**surface)
     half = 0.5 * (np.pi - angle)
     world.add_plane("roof", orientation=(0.0, -np.sin(half), 0.0, np.cos(half)), **surface)
