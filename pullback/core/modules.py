@@ -16,7 +16,7 @@ import warp as wp
 from pullback.core import kernel_cache
 from pullback.core.codegen import BY_REFERENCE, pass_structs_by_reference
 from pullback.core.errors import PullbackError
-from pullback.core.host import collection_paused, warp_silenced
+from pullback.core.host import collection_paused, warp_silenced, without_driver_warning
 
 CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros {BY_REFERENCE}"
 """Fused multiply-adds across statements too, and sums that start from a zero without adding it: 15 % and 5 % off the
@@ -80,11 +80,17 @@ def block_dim(device: str) -> int:
     return 1 if device == "cpu" else GPU_BLOCK
 
 
+@cache
+def _start() -> None:
+    with without_driver_warning():
+        wp.init()
+
+
 def initialize() -> None:
     """Start Warp if it has not been started, without its greeting."""
     with warp_silenced:
         try:
-            wp.init()
+            _start()
         except OSError as error:
             raise PullbackError(f"Warp could not start: {error}; {kernel_cache.ADVICE}") from error
 

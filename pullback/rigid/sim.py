@@ -16,6 +16,7 @@ from pullback.description.joints import JOINT_KINDS
 from pullback.rigid import in_graph
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import WorldParameters
+from pullback.rigid.energy_watch import can_watch, watch_energy
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.linearization import Linearization, linearize
 from pullback.rigid.observations import Observations
@@ -202,9 +203,10 @@ class Sim(Observations):
         with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. Controls (T, 1, nu)
         drive all worlds alike, and a state of one world is where all start that controls or parameters are given for.
 
-        On a CPU, more contacts than were given room for are an error, and a world that is not finite or has steps that
-        are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
-        are not finite, on a GPU too; `check=False` leaves everything to `status`.
+        On a CPU, more contacts than were given room for are an error, and a world that is not finite, has steps that
+        are not solved, and differentiated, or gains energy though nothing drives it is a `SimulationWarning`, once.
+        `check=True` makes an error of worlds that are not finite, on a GPU too; `check=False` leaves everything to
+        `status`.
         """
         if torch.compiler.is_compiling() and in_graph.can_trace(self, checkpoint):
             return in_graph.rollout(self, state, controls, checkpoint)  # pyright: ignore[reportArgumentType]
@@ -234,6 +236,8 @@ class Sim(Observations):
             steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
+        if check is not False and can_watch(self, rows, steps, isinstance(controls, Tensor)):
+            trajectory = watch_energy(self, trajectory)
         return trajectory
 
     def _make_room(self, found: int = 0, *, resize_state: bool = False) -> bool:

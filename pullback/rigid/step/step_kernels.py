@@ -34,6 +34,7 @@ from pullback.rigid.step.dynamics_kernels import (
     solve_factor,
 )
 from pullback.rigid.step.force_kernels import free_forces, is_driven_finitely
+from pullback.rigid.step.impact_kernels import impacts_gain, stop_bouncing
 from pullback.rigid.step.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.step.lanes_kernels import converge, lanes_of, narrow, widen
 from pullback.rigid.step.loop_kernels import loop_frames, loop_row
@@ -160,6 +161,7 @@ def solve_step(
     """Write the contact problem and its impulses; return contacts found, scalar rows, and sweeps as `resolve` does.
 
     Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
+    Impacts may turn out to add energy: then again, without bouncing.
     """
     span_whole_step(job, w, scratch)
     let_go_of_actuators(job, w, scratch)
@@ -168,15 +170,24 @@ def solve_step(
     found = int(0)
     ns = int(0)
     sweeps = int(0)
+    bounces = bool(True)
     again = bool(True)
     while again:
         contacts, scalars = contact_problem(job, u, parameters, w, scratch)
         found = contacts
         ns = scalars
+        nc = wp.min(found, job.scene.max_contacts)
         converge(row, w, scratch)
-        sweeps = resolve(job, wp.min(found, job.scene.max_contacts), ns, as_matrix, w, scratch)
+        if not bounces:
+            stop_bouncing(job, nc, w, scratch)
+        sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
         converge(row, w, scratch)
-        again = exceeds_limits(job, u, parameters, w, scratch)
+        again = False
+        if bounces and impacts_gain(job, nc, ns, w, scratch):
+            bounces = False
+            again = True
+        if not again:
+            again = exceeds_limits(job, u, parameters, w, scratch)
         narrow(again, row, w, scratch)
     widen(lanes, row, w, scratch)
     return found, ns, sweeps
