@@ -249,4 +249,16 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
                     after[dim] = -wp.dot(g, v) / mass
                 write_all(grid.cotangent, at, after)
 
-    return SimpleNamespace(clear=clear, move_nodes=move_nodes, move_nodes_vjp=move_nodes_vjp)
+    return SimpleNamespace(
+        clear=clear,
+        move_nodes=move_nodes,
+        move_nodes_vjp=move_nodes_vjp,
+        answers=answers,
+        place_in_arena=place_in_arena,
+        copies_of=copies_of,
+        added_up=added_up,
+        write_all=write_all,
+        node_position=node_position,
+        through_walls=through_walls,
+        through_walls_vjp=through_walls_vjp,
+    )
