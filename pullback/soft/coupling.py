@@ -122,7 +122,9 @@ class Coupled:
     def _check_pair(self) -> None:
         soft, rigid = self.soft, self.rigid
         if soft.dim != 3:
-            raise PullbackError(f"the soft simulation has {soft.dim} dimensions, the world 3; make its domain one in space")
+            raise PullbackError(
+                f"the soft simulation has {soft.dim} dimensions, the world 3; make its domain one in space"
+            )
         if (soft.dtype, soft.device) != (rigid.dtype, rigid.device):
             raise PullbackError(
                 f"the soft simulation is {soft.dtype} on {soft.device}, the world {rigid.dtype} on {rigid.device}; make "
@@ -145,7 +147,9 @@ class Coupled:
                     f"shapes, or leave it out with bodies=[...]"
                 )
             size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
-            thickness = {"box": lambda: size.min(), "plane": lambda: np.inf}.get(shape.kind, lambda: 2.0 * size[..., 0].min())()
+            thickness = {"box": lambda: size.min(), "plane": lambda: np.inf}.get(
+                shape.kind, lambda: 2.0 * size[..., 0].min()
+            )()
             if thickness < cell:
                 raise PullbackError(
                     f"{shape.name!r} is {thickness:.3g} m thin, less than a cell of {cell:.3g} m, so that particles could "
@@ -216,7 +220,10 @@ class Coupled:
         blocks = len(torch.unique(setup.block_keys(parts[0].detach())))
         watch = Watch(int(SPARE * blocks) + 8, torch.zeros(setup.count, dtype=torch.int32, device=soft.device))
         constants = Constants(
-            soft._numbers(materials or {}, worlds), soft._gravity(None, worlds), self._sizes(), *self.motion.parameters()
+            soft._numbers(materials or {}, worlds),
+            soft._gravity(None, worlds),
+            self._sizes(),
+            *self.motion.parameters(),
         )
         flat = torch.cat([part.reshape(-1) for part in parts])
         q, qd, impulses = state.rigid.q, state.rigid.qd, state.rigid.impulses
@@ -265,7 +272,9 @@ class Coupled:
         rigid = self.rigid
         if not isinstance(controls, Tensor):
             if int(controls) != controls or controls < 0:
-                raise PullbackError(f"{controls!r} steps; expected an integer, 0 or more, or controls (T, B, {rigid.nu})")
+                raise PullbackError(
+                    f"{controls!r} steps; expected an integer, 0 or more, or controls (T, B, {rigid.nu})"
+                )
             return torch.zeros(int(controls), worlds, rigid.nu, dtype=rigid.dtype, device=rigid.device)
         u = rigid._check_controls(controls)
         rigid._check_type("controls", u)

@@ -143,7 +143,9 @@ class TouchSteps:
             back.adj.clone() if wanted[0] else None,
             back.shapes.adj_numbers.sum(0) if wanted[1] else None,
             None if back.adj_numbers is None else back.adj_numbers.reshape(numbers.shape).clone(),
-            None if back.adj_gravity is None else back.adj_gravity.view(*gravity.shape[:1], -1, gravity.shape[1]).sum(1),
+            None
+            if back.adj_gravity is None
+            else back.adj_gravity.view(*gravity.shape[:1], -1, gravity.shape[1]).sum(1),
             None if back.adj_actuation is None else back.adj_actuation.reshape(actuation.shape).clone(),
         )
 
