@@ -20,6 +20,7 @@ from pullback.rigid.state import State
 from pullback.rigid.world.items import CollisionShape
 from pullback.soft.advice import refuse_failures
 from pullback.soft.domain import KINDS
+from pullback.soft.forward import Setup
 from pullback.soft.materials import Material
 from pullback.soft.piece import Constants, Piece, Watch
 from pullback.soft.sim import SoftSim
@@ -57,8 +58,8 @@ class CoupledRollout:
     """What a rollout of T steps of the world returns.
 
     q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of the particles, parts (S, B, n, ...), at the steps of
-    `frames` (S,); wrenches (T, B, K, 6): mean torque [N·m] about its origin and force [N] that each of `shapes` got in each
-    step, in world axes; failed (B,): worlds in which a particle was lost, all NaN.
+    `frames` (S,); wrenches (T, B, K, 6): mean torque [N·m] about its origin and force [N] that each of `shapes` got in
+    each step, in world axes; failed (B,): worlds in which a particle was lost, all NaN.
     """
 
     final: CoupledState
@@ -90,8 +91,13 @@ class Coupled:
     """
 
     def __init__(
-        self, soft: SoftSim, rigid: Sim, *, bodies: Sequence[str] | None = None, kind: str | Mapping[str, str] = "separate"
-    ) -> None:  # fmt: skip
+        self,
+        soft: SoftSim,
+        rigid: Sim,
+        *,
+        bodies: Sequence[str] | None = None,
+        kind: str | Mapping[str, str] = "separate",
+    ) -> None:
         self.soft, self.rigid = soft, rigid
         self._check_pair()
         self.substeps = round(rigid.dt / soft.dt)
@@ -127,14 +133,14 @@ class Coupled:
             )
         if (soft.dtype, soft.device) != (rigid.dtype, rigid.device):
             raise PullbackError(
-                f"the soft simulation is {soft.dtype} on {soft.device}, the world {rigid.dtype} on {rigid.device}; make "
-                f"both alike"
+                f"the soft simulation is {soft.dtype} on {soft.device}, the world {rigid.dtype} on {rigid.device}; "
+                f"make both alike"
             )
         ratio = rigid.dt / soft.dt
         if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6 * ratio:
             raise PullbackError(
-                f"dt of the world is {rigid.dt:g} s, that of the soft simulation {soft.dt:g} s; expected a whole number "
-                f"of soft steps, such as dt={rigid.dt / max(round(ratio), 1):g} for the soft simulation"
+                f"dt of the world is {rigid.dt:g} s, that of the soft simulation {soft.dt:g} s; expected a whole "
+                f"number of soft steps, such as dt={rigid.dt / max(round(ratio), 1):g} for the soft simulation"
             )
 
     def _check_shapes(self, shapes: Sequence[CollisionShape]) -> None:
@@ -146,14 +152,11 @@ class Coupled:
                     f"{shape.name!r} is a {shape.kind}; particles touch {', '.join(GEOMETRIES)}: give its body such "
                     f"shapes, or leave it out with bodies=[...]"
                 )
-            size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
-            thickness = {"box": lambda: size.min(), "plane": lambda: np.inf}.get(
-                shape.kind, lambda: 2.0 * size[..., 0].min()
-            )()
+            thickness = _thickness(shape)
             if thickness < cell:
                 raise PullbackError(
-                    f"{shape.name!r} is {thickness:.3g} m thin, less than a cell of {cell:.3g} m, so that particles could "
-                    f"pass through it; use cell={thickness:.3g} or less, or leave it out with bodies=[...]"
+                    f"{shape.name!r} is {thickness:.3g} m thin, less than a cell of {cell:.3g} m, so that particles "
+                    f"could pass through it; use cell={thickness:.3g} or less, or leave it out with bodies=[...]"
                 )
 
     def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:
@@ -208,8 +211,8 @@ class Coupled:
         worlds = len(parts[0])
         if state.soft.x.ndim != 3 or len(state.rigid.q) != worlds:
             raise PullbackError(
-                f"particles {tuple(state.soft.x.shape)} and bodies {tuple(state.rigid.q.shape)}; expected (B, n, 3) and "
-                f"(B, {rigid.nq}) of the same B worlds, as state(B) gives"
+                f"particles {tuple(state.soft.x.shape)} and bodies {tuple(state.rigid.q.shape)}; expected (B, n, 3) "
+                f"and (B, {rigid.nq}) of the same B worlds, as state(B) gives"
             )
         rigid._check_state(state.rigid)
         u = self._controls(controls, worlds)
@@ -293,7 +296,7 @@ class Coupled:
         sizes = torch.cat([extents[..., :3] - edge, extents[..., 3:] + edge], -1)
         return torch.cat([sizes.expand(batch, -1, -1), mu], -1)
 
-    def _soft_state(self, setup, rows: Tensor, failed: Tensor) -> SoftState:  # noqa: ANN001
+    def _soft_state(self, setup: Setup, rows: Tensor, failed: Tensor) -> SoftState:
         """Return states (S, numbers) as parts (S, B, n, ...)."""
         shape = (len(rows), setup.worlds, setup.particles)
         sizes = {name: part.shape[1:] for name, part in setup.split(rows.new_zeros(setup.count * setup.width)).items()}
@@ -313,11 +316,19 @@ class Coupled:
         light = touched > self.motion.effective_masses(start.q.detach())
         for world, k in light.nonzero().tolist()[:1]:
             warnings.warn(
-                f"{self.shapes[k]!r} pushed particles of up to {float(touched[world, k]):.3g} kg in a step, more than the "
-                f"mass it has against a push; the two may swing up: use smaller cells, or a heavier body",
+                f"{self.shapes[k]!r} pushed particles of up to {float(touched[world, k]):.3g} kg in a step, more than "
+                f"the mass it has against a push; the two may swing up: use smaller cells, or a heavier body",
                 SimulationWarning,
                 stacklevel=3,
             )
+
+
+def _thickness(shape: CollisionShape) -> float:
+    """Return the least width [m] of a shape."""
+    size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
+    if shape.kind == "plane":
+        return np.inf
+    return float(size.min() if shape.kind == "box" else 2.0 * size[..., 0].min())
 
 
 def _spoilt(x: Tensor, failed: Tensor) -> Tensor:

@@ -51,8 +51,8 @@ class Watch:
 class Piece:
     """Steps `span` of the world, each with `substeps` of the particles.
 
-    Inputs: particles, q, qd, impulses, controls (K, B, nu), actuation (K k, B a), and `Constants`. Outputs: particles, q
-    (K, B, nq), qd, impulses, what shapes got (K, B, S, 7), and particles before the steps that are in `frames`.
+    Inputs: particles, q, qd, impulses, controls (K, B, nu), actuation (K k, B a), and `Constants`. Outputs: particles,
+    q (K, B, nq), qd, impulses, what shapes got (K, B, S, 7), and particles before the steps that are in `frames`.
     """
 
     name = "the coupled simulation"
@@ -93,13 +93,9 @@ class Piece:
             given = [x.detach().requires_grad_(want) for x, want in zip(inputs, wanted)]
             outputs = self._run(self._steps(given), given, told=False)
             pairs = [(y, g) for y, g in zip(outputs, adj_outputs) if g is not None and y.requires_grad]
-            found = iter(
-                torch.autograd.grad(
-                    [y for y, _ in pairs], [x for x in given if x.requires_grad], [g for _, g in pairs], allow_unused=True
-                )
-                if pairs
-                else [None] * sum(wanted)
-            )  # fmt: skip
+            asked = [x for x in given if x.requires_grad]
+            adjoints = [[y for y, _ in pairs], asked, [g for _, g in pairs]]
+            found = iter(torch.autograd.grad(*adjoints, allow_unused=True) if pairs else [None] * len(asked))
         return tuple(next(found) if want else None for want in wanted)
 
     def _steps(self, inputs: Sequence[Tensor]) -> TouchSteps:
@@ -152,5 +148,6 @@ class Piece:
                 lever = torch.linalg.cross(p - origin, gained[..., 3:])
                 wrench = wrench + gained + torch.nn.functional.pad(lever, (0, 3))
                 most = torch.maximum(most, mass)
-        assert wrench is not None and most is not None
+        assert wrench is not None
+        assert most is not None
         return flat, torch.cat([wrench, most], -1)

@@ -132,7 +132,8 @@ class TouchSteps:
         copy(back.shapes.numbers, shapes)
         back.adj.zero_() if adj_flat is None else copy(back.adj, adj_flat.contiguous())
         target = back.shapes.adj_touch
-        assert target is not None and back.shapes.adj_numbers is not None
+        assert target is not None
+        assert back.shapes.adj_numbers is not None
         target.zero_() if adj_touch is None else copy(target, adj_touch.contiguous())
         for total in (back.adj_numbers, back.adj_gravity, back.adj_actuation):
             if total is not None:
