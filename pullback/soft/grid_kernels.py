@@ -4,6 +4,7 @@ A thread takes one row of an arena. A node has a copy in up to 2^d arenas; the r
 blocks, adds all up and answers for all.
 """
 
+from functools import cache
 from itertools import product
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ ON_WALL = wp.constant(1e-3)
 """Distance from a wall, in cells, at which a node lies on it."""
 
 
+@cache
 def blocks_before(variant: Variant) -> list[int]:
     """Return for each node of an arena, as bits, the neighbours that have a copy of it and come before its own block.
 
