@@ -26,11 +26,11 @@ from pullback.soft.piece import Constants, Piece, Watch
 from pullback.soft.sim import SoftSim
 from pullback.soft.state import SoftState
 from pullback.soft.touch import ShapeKinds
-from pullback.soft.touch_kernels import CORE, PLANE
+from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
 
 Tensor = torch.Tensor
 
-GEOMETRIES = {"sphere": CORE, "capsule": CORE, "box": CORE, "plane": PLANE}
+GEOMETRIES = {"sphere": CORE, "capsule": CORE, "box": CORE, "cylinder": CYLINDER, "plane": PLANE}
 """Shapes that particles can touch, and how kernels see them."""
 
 SPARE = 1.5
@@ -117,7 +117,7 @@ class Coupled:
             torch.tensor(geometry, dtype=torch.int32, device=soft.device),
             torch.tensor(self._laws(kind, numbers), dtype=torch.int32, device=soft.device),
         )
-        self._is_box = self._like([[float(shape.kind == "box")] for shape in given])
+        self._has_edges = self._like([[float(shape.kind in ("box", "cylinder"))] for shape in given])
         self._given = given
 
     def _like(self, values: Sequence[Sequence[float]]) -> Tensor:
@@ -149,8 +149,8 @@ class Coupled:
         for shape in shapes:
             if shape.kind not in GEOMETRIES:
                 raise PullbackError(
-                    f"{shape.name!r} is a {shape.kind}; particles touch {', '.join(GEOMETRIES)}: give its body such "
-                    f"shapes, or leave it out with bodies=[...]"
+                    f"particles do not touch {shape.name!r}, of kind {shape.kind}, but {', '.join(GEOMETRIES)}: "
+                    f"give its body such shapes, or leave it out with bodies=[...]"
                 )
             thickness = _thickness(shape)
             if thickness < cell:
@@ -288,7 +288,7 @@ class Coupled:
     def _sizes(self) -> Tensor:
         """Return half extents of cores, radii [m] and friction of the shapes, (b, K, 5)."""
         extents = self.motion.extents()
-        edge = 0.5 * self.soft.domain.cell * self._is_box
+        edge = 0.5 * self.soft.domain.cell * self._has_edges
         friction = [FRICTION if shape.friction is None else shape.friction for shape in self._given]
         columns = [torch.as_tensor(x).to(extents).reshape(-1, 1) for x in friction]
         batch = max([len(extents), *map(len, columns)])
@@ -328,6 +328,8 @@ def _thickness(shape: CollisionShape) -> float:
     size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
     if shape.kind == "plane":
         return np.inf
+    if shape.kind == "cylinder":
+        return float(min(2.0 * size[..., 0].min(), size[..., 1].min()))
     return float(size.min() if shape.kind == "box" else 2.0 * size[..., 0].min())
 
 

@@ -29,6 +29,7 @@ TOUCHED_MASS = wp.constant(6)
 # geometries
 CORE = wp.constant(0)
 PLANE = wp.constant(1)
+CYLINDER = wp.constant(2)
 
 
 @made_once
@@ -88,6 +89,43 @@ def touch_kernels(variant: Variant) -> SimpleNamespace:
         return R
 
     @wp.func(module=module)
+    def outside_of_box(x: vec, e: vec):
+        """Return x - clamp(x, -e, e), and inside the way out through the nearest face and minus its length."""
+        y = vec()
+        out = vec()
+        face = int(0)
+        nearest = real(-1.0e30)
+        for a in range(dim):
+            beyond = wp.abs(x[a]) - e[a]
+            if beyond > real(0.0):
+                y[a] = wp.sign(x[a]) * beyond
+            if beyond > nearest:
+                nearest = beyond
+                face = a
+        out[face] = wp.sign(x[face])
+        return y, out, nearest
+
+    @wp.func(module=module)
+    def outside_of_cylinder(x: vec, e: vec):
+        """Return the same for a cylinder along z of radius e_x and half length e_z."""
+        y = vec()
+        out = vec()
+        rho = wp.sqrt(x[0] * x[0] + x[1] * x[1])
+        beyond = rho - e[0]
+        above = wp.abs(x[2]) - e[2]
+        if beyond > real(0.0):
+            y[0] = beyond * x[0] / rho
+            y[1] = beyond * x[1] / rho
+        if above > real(0.0):
+            y[2] = wp.sign(x[2]) * above
+        if beyond > above and rho > real(0.0):
+            out[0] = x[0] / rho
+            out[1] = x[1] / rho
+        else:
+            out[2] = wp.sign(x[2])
+        return y, out, wp.max(beyond, above)
+
+    @wp.func(module=module)
     def meet(job: Job, touch: Touch, k: int, X: vec, v: vec):
         """Return how a node meets the shape in row k, eq. (1) to (4); reach 0: it does not."""
         m = Meeting()
@@ -96,31 +134,19 @@ def touch_kernels(variant: Variant) -> SimpleNamespace:
         R = rotation_of(touch.numbers, k)
         m.x = wp.transpose(R) * m.d
         distance = m.x[2]
-        there = vec()
-        if touch.geometry[shape] == PLANE:
-            there[2] = real(1.0)
-        else:
-            radius = touch.numbers[k, RADIUS]
+        there = vec(real(0.0), real(0.0), real(1.0))
+        if touch.geometry[shape] != PLANE:
             e = load(touch.numbers, k, EXTENT)
-            y = vec()
-            face = int(0)
-            out = m.x[0]
-            nearest = real(-1.0e30)
-            for a in range(dim):
-                beyond = wp.abs(m.x[a]) - e[a]
-                if beyond > real(0.0):
-                    y[a] = wp.sign(m.x[a]) * beyond
-                if beyond > nearest:
-                    nearest = beyond
-                    face = a
-                    out = m.x[a]
+            y, out, inside = outside_of_box(m.x, e)
+            if touch.geometry[shape] == CYLINDER:
+                y, out, inside = outside_of_cylinder(m.x, e)
             m.length = wp.length(y)
-            distance = m.length - radius
+            distance = m.length - touch.numbers[k, RADIUS]
+            there = out
             if m.length > real(0.0):
                 there = y / m.length
             else:
-                distance = nearest - radius
-                there[face] = wp.sign(out)
+                distance = inside - touch.numbers[k, RADIUS]
         m.normal_there = there
         t = real(0.5) - distance * job.inverse
         if t > real(0.0):
@@ -179,6 +205,23 @@ def touch_kernels(variant: Variant) -> SimpleNamespace:
         return v
 
     @wp.func(module=module)
+    def radial_vjp(touch: Touch, part: int, k: int, m: Meeting, adj: vec):
+        """Return the cotangent of x from that of y, or in the core of the normal, across the axis of a cylinder."""
+        adj_x = vec()
+        rho = wp.sqrt(m.x[0] * m.x[0] + m.x[1] * m.x[1])
+        if rho > real(0.0):
+            out = vec(m.x[0] / rho, m.x[1] / rho, real(0.0))
+            along = wp.dot(out, adj)
+            across = vec(adj[0], adj[1], real(0.0)) - along * out
+            beyond = rho - touch.numbers[k, EXTENT]
+            if m.length > real(0.0) and beyond > real(0.0):
+                adj_x = (beyond / rho) * across + along * out
+                wp.atomic_add(touch.adj_numbers, part, k, int(EXTENT), -along)
+            elif m.length == real(0.0) and m.normal_there[2] == real(0.0):
+                adj_x = across / rho
+        return adj_x
+
+    @wp.func(module=module)
     def meeting_vjp(job: Job, touch: Touch, part: int, k: int, m: Meeting, g: vec):
         """Return the cotangent of v by way of u, given that of v', and add those of the shape, eq. (9) to (17)."""
         shape = k % touch.count
@@ -222,9 +265,14 @@ def touch_kernels(variant: Variant) -> SimpleNamespace:
             adj_y = adj_y + (adj_there - wp.dot(m.normal_there, adj_there) * m.normal_there) / m.length
             wp.atomic_add(touch.adj_numbers, part, k, int(RADIUS), -adj_distance)
             for b in range(dim):
-                if wp.abs(m.x[b]) > touch.numbers[k, EXTENT + b]:
-                    adj_x[b] = adj_y[b]
-                    wp.atomic_add(touch.adj_numbers, part, k, EXTENT + b, -wp.sign(m.x[b]) * adj_y[b])
+                if b == 2 or touch.geometry[shape] == CORE:
+                    if wp.abs(m.x[b]) > touch.numbers[k, EXTENT + b]:
+                        adj_x[b] = adj_y[b]
+                        wp.atomic_add(touch.adj_numbers, part, k, EXTENT + b, -wp.sign(m.x[b]) * adj_y[b])
+            if touch.geometry[shape] == CYLINDER:
+                adj_x = adj_x + radial_vjp(touch, part, k, m, adj_y)
+        elif touch.geometry[shape] == CYLINDER:
+            adj_x = radial_vjp(touch, part, k, m, wp.transpose(R) * adj_n)
         adj_R = adj_R + wp.outer(m.d, adj_x)
         adj_d = adj_d + R * adj_x
         add(touch.adj_numbers, part, k, int(ORIGIN), -adj_d)

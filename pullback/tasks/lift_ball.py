@@ -57,14 +57,14 @@ MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HEIGHTS = (0.0, 0.0, 0.033, 0.067, 0.1, 0.1)
 RISE = 0.1
 """How high [m] the ball should be lifted."""
-OPEN, TOUCHING = 0.04, (0.029, 0.0305)
+OPEN, TOUCHING = 0.04, (0.027, 0.0285)
 """Finger's distance [m] from the middle at the start, and where they close to in a first guess."""
-FINGER_UNIT = 0.1
-"""Metres of a finger in one unit of its knots, so that a step of the search is as large as one of the arm's."""
+ARM_UNIT, FINGER_UNIT = 0.2, 0.06
+"""Radians of the arm and metres of a finger in one unit of knots: the search takes steps of a hundredth of it."""
 SPARED = 0.15
 """Green's strain that costs nothing."""
-CRUSHED = 0.3
-"""Largest compression of a particle in a ball that counts as whole; fingers told to close all the way pass 0.45."""
+CRUSHED = 0.25
+"""Compression of the particles of a ball that counts as whole; fingers told to close all the way pass 0.3."""
 HELD = 0.8
 """Share of the rise that counts as lifted."""
 STEADY = 0.05
@@ -78,7 +78,7 @@ class Options:
 
     scenes: int = 2
     """Balls of random place and stiffness, each with a search of its own, side by side."""
-    epochs: int = 30
+    epochs: int = 20
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the scenes and of first guesses."""
@@ -96,7 +96,7 @@ class Verdict(NamedTuple):
     speed: Tensor
     """Of it at the end [m/s]."""
     compression: Tensor
-    """The largest of a particle on the way: 1 - its smallest stretch."""
+    """What a twentieth of the particles exceed at some time: 1 - their smallest stretch."""
     force: Tensor
     """The largest force on a finger [N], a mean over FRAME steps."""
 
@@ -176,7 +176,7 @@ def build(dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 
 
 class Task:
-    """Scenes, with the motion and loss of knots of servo targets; a finger's are in FINGER_UNIT."""
+    """Scenes, with the motion and loss of knots of servo targets, in `units`."""
 
     def __init__(self, scenes: int, seed: int, device: torch.device | str = "cpu", steps: int = STEPS) -> None:
         self.coupled, self.scenes, self.steps = build(device=device), scenes, steps
@@ -191,7 +191,11 @@ class Task:
         self.youngs = between(*STIFFNESS, 1).to(sim.device, sim.dtype)
         self.touching = between(*TOUCHING)
         self.between = knots_at(steps, MOMENTS).to(sim.device, sim.dtype)
+        self.units = torch.tensor([ARM_UNIT] * 7 + [FINGER_UNIT], dtype=torch.float64)
         self.frames = [*range(0, steps, FRAME), steps]
+        rows = [min(step, steps - 1) for step in self.frames]
+        way = (self.between[rows] @ torch.tensor(HEIGHTS).to(self.between))[:, None]
+        self.way = torch.stack([torch.zeros_like(way), torch.zeros_like(way), way], -1)
 
     def first_knots(self) -> Tensor:
         """Return knots (B, 6, 8): the arm's by inverse kinematics and its weight, fingers that just touch."""
@@ -213,8 +217,7 @@ class Task:
         weight = self.robot.compute_inverse_dynamics(targets.flatten(0, 1), still, still, include_gravity=True)
         targets = targets + weight.view_as(targets) / torch.tensor((*KP, torch.inf))
         targets[:, 1:, 7] = self.touching[:, None]
-        targets[:, :, 7] /= FINGER_UNIT
-        return targets.to(self.between)
+        return (targets / self.units).to(self.between)
 
     def start(self) -> CoupledState:
         """Return the scenes at rest, the hand open about the ball."""
@@ -227,9 +230,7 @@ class Task:
 
     def controls(self, knots: Tensor) -> Tensor:
         """Return servo targets (T, B, 8)."""
-        units = torch.ones_like(knots[0, 0])
-        units[7] = FINGER_UNIT
-        return torch.einsum("tk,bkj->tbj", self.between, knots * units)
+        return torch.einsum("tk,bkj->tbj", self.between, knots * self.units.to(knots))
 
     def rollout(self, knots: Tensor, frames: list[int]) -> CoupledRollout:
         """Return the motion; a world in which a particle is crushed beyond what can be computed is NaN."""
@@ -238,15 +239,18 @@ class Task:
         return self.coupled.rollout(self.start(), controls, materials={"ball": rubber}, frames=frames, check=False)
 
     def loss(self, knots: Tensor) -> Tensor:
-        """Return how far balls end from their height, how fast they are, and strain beyond what is spared (B,)."""
+        """Return how far balls are from where they should be, their final speed, and strain that is not spared (B,)."""
         run = self.rollout(knots, self.frames)
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
-        goal = x[0].detach() + torch.tensor([0.0, 0.0, RISE]).to(x)
-        apart = 100.0 * (x[-1] - goal).square().sum(-1)
+        apart = (x - x[0].detach() - self.way).square().sum(-1)
         F = run.soft.F
         strain = 0.5 * (F.mT @ F - torch.eye(3).to(F))
         excess = (strain.square().sum((-1, -2)) + 1e-12).sqrt() - SPARED
-        return apart + v[-1].square().sum(-1) + 20.0 * excess.clamp(min=0.0).square().mean((0, 2))
+        return (
+            100.0 * (apart.mean(0) + apart[-1])
+            + v[-1].square().sum(-1)
+            + 20.0 * excess.clamp(min=0.0).square().mean((0, 2))
+        )
 
     @torch.no_grad()
     def watch(self, knots: Tensor) -> CoupledRollout:
@@ -256,11 +260,14 @@ class Task:
     def judge(self, run: CoupledRollout) -> Verdict:
         """Return how scenes ended."""
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
-        stretches = torch.linalg.svdvals(run.soft.F)
+        squeezed = torch.quantile(squeeze(run), 0.95, dim=2).amax(0)
         force = run.wrenches[: self.steps // FRAME * FRAME, ..., 3:].unflatten(0, (-1, FRAME)).mean(1).norm(dim=-1)
-        return Verdict(
-            x[-1, :, 2] - x[0, :, 2], v[-1].norm(dim=-1), 1.0 - stretches.amin((0, 2, 3)), force.amax((0, 2))
-        )  # fmt: skip
+        return Verdict(x[-1, :, 2] - x[0, :, 2], v[-1].norm(dim=-1), squeezed, force.amax((0, 2)))
+
+
+def squeeze(run: CoupledRollout) -> Tensor:
+    """Return the compression of particles (S, B, n)."""
+    return 1.0 - torch.linalg.svdvals(run.soft.F).amin(-1)
 
 
 # -- the report ----------------------------------------------------------------------------------------------------
@@ -312,10 +319,10 @@ def draw(lifted: Lifted, task: Task, path: Path) -> Path:
     names = [f"shot {k}" for k in range(4)]
     panels = figure.subplot_mosaic([names, ["height", "height", "force", "loss"]], height_ratios=[1.0, 1.2])
     given, x = task.coupled.motion.parameters(), run.soft.x[:, 0].cpu()
-    squeeze = 1.0 - torch.linalg.svdvals(run.soft.F[:, 0]).amin(-1).cpu()
+    colors = squeeze(run)[:, 0].cpu()
     for name, k in zip(names, shots):
         panel, q = panels[name], run.q[int(run.frames[k]), :1]
-        dots = panel.scatter(x[k, :, 1], x[k, :, 2], c=squeeze[k], s=6, vmin=0.0, vmax=CRUSHED, cmap="viridis")
+        dots = panel.scatter(x[k, :, 1], x[k, :, 2], c=colors[k], s=6, vmin=0.0, vmax=CRUSHED, cmap="viridis")
         for origin in task.coupled.motion.motion(given, q, torch.zeros_like(run.qd[0, :1]))[0][0].tolist():
             corner = origin[1] - PAD[1] / 2, origin[2] - PAD[2] / 2
             panel.add_patch(Rectangle(corner, PAD[1], PAD[2], color="0.6"))

@@ -11,6 +11,8 @@ def distance(x: Tensor, e: Tensor, r: Tensor, geometry: str) -> tuple[Tensor, Te
     """Return distances (m,) and normals (m, 3) of points (m, 3), both in the frame of the shape, eq. (1)."""
     if geometry == "plane":
         return x[:, 2], torch.tensor([0.0, 0.0, 1.0]).to(x).expand_as(x)
+    if geometry == "cylinder":
+        return to_cylinder(x, e, r)
     beyond = x.abs() - e
     y = torch.where(beyond > 0, torch.sign(x) * beyond, torch.zeros_like(x))
     is_core = (beyond <= 0).all(-1)
@@ -19,6 +21,21 @@ def distance(x: Tensor, e: Tensor, r: Tensor, geometry: str) -> tuple[Tensor, Te
     axis = torch.nn.functional.one_hot(face, 3).to(x) * torch.sign(x)
     normal = torch.where(is_core[:, None], axis, y / length[:, None])
     return torch.where(is_core, nearest, length) - r, normal
+
+
+def to_cylinder(x: Tensor, e: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Return distances and normals of a cylinder along z of radius e_x and half length e_z, rounded by r."""
+    rho = x[:, :2].norm(dim=-1)
+    radial = torch.cat([x[:, :2] / rho[:, None], torch.zeros_like(x[:, :1])], 1)
+    axial = torch.sign(x[:, 2:]) * torch.tensor([0.0, 0.0, 1.0]).to(x)
+    beyond = torch.stack([rho - e[0], x[:, 2].abs() - e[2]], 1)
+    is_core = (beyond <= 0).all(-1)
+    out = beyond.clamp(min=0.0)
+    length = torch.where(is_core, torch.ones_like(rho), (out * out).sum(-1)).sqrt()
+    normal = (out[:, :1] * radial + out[:, 1:] * axial) / length[:, None]
+    nearest = torch.where(beyond[:, :1] > beyond[:, 1:], radial, axial)
+    normal = torch.where(is_core[:, None], nearest, normal)
+    return torch.where(is_core, beyond.amax(-1), length) - r, normal
 
 
 def collide(X: Tensor, v: Tensor, m: Tensor, shapes: Tensor, kinds: list[tuple[str, str]], h: float):

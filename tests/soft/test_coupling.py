@@ -207,8 +207,8 @@ def test_thin_and_unknown_shapes_are_named():
         soft.Coupled(jelly(), world.compile(dt=DT, dtype=torch.float64))
     soft.Coupled(jelly(), world.compile(dt=DT, dtype=torch.float64), bodies=["stone"])
     world = stones()
-    world.add_cylinder("can", radius=0.05, length=0.1, mass=0.1, position=(0, 0, 0.3))
-    with pytest.raises(pb.PullbackError, match="'can' is a cylinder"):
+    world.add_ellipsoid("egg", radii=(0.05, 0.04, 0.04), mass=0.1, position=(0, 0, 0.3))
+    with pytest.raises(pb.PullbackError, match="'egg', of kind ellipsoid"):
         soft.Coupled(jelly(), world.compile(dt=DT, dtype=torch.float64))
     with pytest.raises(pb.PullbackError, match="pebble"):
         soft.Coupled(jelly(), world.compile(dt=DT, dtype=torch.float64), bodies=["pebble"])

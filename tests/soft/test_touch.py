@@ -5,32 +5,53 @@ import torch
 
 from pullback.soft.domain import KINDS
 from pullback.soft.touch import ShapeKinds, TouchSteps
-from pullback.soft.touch_kernels import CORE, PLANE
+from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
 from tests.reference import mpm, touch
 from tests.soft.scenes import actuation_of, in_reference, numbers_of, parts_of, scene, start
 
-GEOMETRY = {"core": CORE, "plane": PLANE}
-MOST = [("core", "separate"), ("core", "stick"), ("core", "slip"), ("plane", "separate"), ("core", "separate")]
-"""A ball, a capsule, a box, the ground and another box, about the blocks."""
+GEOMETRY = {"core": CORE, "plane": PLANE, "cylinder": CYLINDER}
+MOST = [
+    ("core", "separate"),
+    ("core", "stick"),
+    ("core", "slip"),
+    ("plane", "separate"),
+    ("core", "separate"),
+    ("cylinder", "separate"),
+]
+"""A ball, a capsule, a box, the ground, another box and a cylinder, about the blocks."""
 
 
 def shape_rows():
-    """Return numbers (5, 23): shapes that turn and move, and reach into the blocks."""
+    """Return numbers (6, 23): shapes that turn and move, and reach into the blocks."""
     generator = torch.Generator().manual_seed(3)
 
     def random(*size):
         return 2.0 * torch.rand(*size, generator=generator, dtype=torch.float64) - 1.0
 
     origin = torch.tensor(
-        [[0.33, 0.42, 0.57], [0.55, 0.25, 0.44], [0.7, 0.43, 0.62], [0.5, 0.4, 0.36], [0.22, 0.5, 0.44]]
+        [
+            [0.33, 0.42, 0.57],
+            [0.55, 0.25, 0.44],
+            [0.7, 0.43, 0.62],
+            [0.5, 0.4, 0.36],
+            [0.22, 0.5, 0.44],
+            [0.48, 0.52, 0.5],
+        ]
     )
     sizes = torch.tensor(
-        [[0.0, 0.0, 0.0, 0.12], [0.0, 0.0, 0.1, 0.07], [0.08, 0.05, 0.04, 0.05], [0.0] * 4, [0.06, 0.02, 0.1, 0.05]]
+        [
+            [0.0, 0.0, 0.0, 0.12],
+            [0.0, 0.0, 0.1, 0.07],
+            [0.08, 0.05, 0.04, 0.05],
+            [0.0] * 4,
+            [0.06, 0.02, 0.1, 0.05],
+            [0.06, 0.06, 0.05, 0.05],
+        ]
     )
-    R = rotation_from_quaternion(quaternion_from_vector(0.6 * random(5, 3)))
-    friction = torch.tensor([[0.4], [0.0], [0.0], [0.2], [0.7]])
-    parts = [origin.double(), R.flatten(1), 0.7 * random(5, 3), 2.0 * random(5, 3), sizes.double(), friction.double()]
+    R = rotation_from_quaternion(quaternion_from_vector(0.6 * random(6, 3)))
+    friction = torch.tensor([[0.4], [0.0], [0.0], [0.2], [0.7], [0.3]])
+    parts = [origin.double(), R.flatten(1), 0.7 * random(6, 3), 2.0 * random(6, 3), sizes.double(), friction.double()]
     return torch.cat(parts, 1)
 
 
