@@ -16,7 +16,7 @@ from pullback.rigid.compile.shape_rows import FRICTION
 from pullback.rigid.observe import owned_shapes
 from pullback.rigid.shape_motion import ShapeMotion
 from pullback.rigid.sim import Sim
-from pullback.rigid.state import State
+from pullback.rigid.state import State, Status, Trajectory
 from pullback.rigid.world.items import CollisionShape
 from pullback.soft.advice import refuse_failures
 from pullback.soft.domain import KINDS
@@ -76,6 +76,11 @@ class CoupledRollout:
     def times(self) -> np.ndarray:
         """Return the times of the frames [s]."""
         return self.frames * self.dt
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """Return the motion of the bodies as `Sim.rollout` would, for a replay."""
+        return Trajectory(self.q, self.qd, Status.fine(self.q.shape[1], 1), torch.arange(len(self.q)))
 
 
 class Coupled:

@@ -24,7 +24,7 @@ from pullback.control.search.shooting import minimize
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.description.load import read
-from pullback.rigid.state import State, Status, Trajectory
+from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
@@ -39,7 +39,7 @@ from pullback.tasks.pick_and_place import ARM, FINGERS, HAND, HOME, KD, KP, down
 Tensor = torch.Tensor
 
 DT, SOFT_DT, CELL = 1e-3, 5e-4, 0.01
-STEPS, FRAME = 700, 50
+STEPS, FRAME = 500, 50
 RADIUS, DENSITY, POISSON, VISCOSITY = 0.03, 1000.0, 0.3, 2.0
 STIFFNESS = (1.5e4, 4e4)
 """Young's modulus [Pa] of balls, from the softest to the stiffest."""
@@ -54,8 +54,8 @@ FRICTION, FLOOR = 0.8, 0.5
 """Of the fingers, and of the table."""
 MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Of the knots, as fractions of the time: open, closed, a third up, two thirds, up, up."""
-HEIGHTS = (0.0, 0.0, 0.033, 0.067, 0.1, 0.1)
-RISE = 0.1
+HEIGHTS = (0.0, 0.0, 0.027, 0.053, 0.08, 0.08)
+RISE = 0.08
 """How high [m] the ball should be lifted."""
 OPEN, TOUCHING = 0.04, (0.027, 0.0285)
 """Finger's distance [m] from the middle at the start, and where they close to in a first guess."""
@@ -76,9 +76,9 @@ LEARNING_RATE, LONGEST_GRADIENT = 0.01, 1.0
 class Options:
     """What to lift, and how long to search."""
 
-    scenes: int = 2
+    scenes: int = 5
     """Balls of random place and stiffness, each with a search of its own, side by side."""
-    epochs: int = 20
+    epochs: int = 14
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the scenes and of first guesses."""
@@ -299,9 +299,8 @@ def save(lifted: Lifted, task: Task, options: Options, console: Console) -> None
     )  # fmt: skip
     picture = draw(lifted, task, out / "lift_ball.png")
     sim = task.coupled.rigid
-    motion = Trajectory(run.q, run.qd, Status.fine(task.scenes, 1), torch.arange(len(run.q)))
     replay = write_replay(
-        sim, motion, out / "lift_ball.html", console, controls=controls, title="lift a soft ball", forces=False,
+        sim, run.trajectory, out / "lift_ball.html", console, controls=controls, title="lift a soft ball", forces=False,
         particles=(run.times, run.soft.x[:, 0]),
     )  # fmt: skip
     lifted.files = [path for path in (saved, picture, replay) if path is not None]

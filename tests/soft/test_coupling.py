@@ -49,6 +49,7 @@ def test_momentum_is_kept(substeps):
     before, after = coupled.momentum(state), coupled.momentum(run.final)
     for one, other in zip(before, after):
         assert torch.allclose(one, other, rtol=0.0, atol=1e-14)
+    assert len(run.trajectory) == 60 // substeps + 1
     # and there was something to keep it through
     gained = (run.wrenches * coupled.rigid.dt).sum(0)[0]
     assert (gained[:, 3:].norm(dim=-1) > 0.02).all()
