@@ -94,8 +94,8 @@ class Piece:
             outputs = self._run(self._steps(given), given, told=False)
             pairs = [(y, g) for y, g in zip(outputs, adj_outputs) if g is not None and y.requires_grad]
             asked = [x for x in given if x.requires_grad]
-            adjoints = [[y for y, _ in pairs], asked, [g for _, g in pairs]]
-            found = iter(torch.autograd.grad(*adjoints, allow_unused=True) if pairs else [None] * len(asked))
+            ends, adj = [y for y, _ in pairs], [g for _, g in pairs]
+            found = iter(torch.autograd.grad(ends, asked, adj, allow_unused=True) if pairs else [None] * len(asked))
         return tuple(next(found) if want else None for want in wanted)
 
     def _steps(self, inputs: Sequence[Tensor]) -> TouchSteps:

@@ -167,10 +167,10 @@ class _Step:
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
         """Do the step."""
-        return self.steps.advance(self.step, *inputs[:2]), None
+        return self.steps.advance(self.step, inputs[0], inputs[1]), None
 
     def backward(
         self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Pull back through the step."""
-        return self.steps.pull_back(self.step, *inputs[:2], adj_outputs, wanted)
+        return self.steps.pull_back(self.step, inputs[0], inputs[1], adj_outputs, wanted)

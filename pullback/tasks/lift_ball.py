@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -316,7 +316,8 @@ def draw(lifted: Lifted, task: Task, path: Path) -> Path:
     figure = Figure(figsize=(12.0, 8.0), layout="constrained")
     shots = np.linspace(0, len(run.frames) - 1, 4).round().astype(int)
     names = [f"shot {k}" for k in range(4)]
-    panels = figure.subplot_mosaic([names, ["height", "height", "force", "loss"]], height_ratios=[1.0, 1.2])
+    mosaic: list[Any] = [names, ["height", "height", "force", "loss"]]
+    panels = figure.subplot_mosaic(mosaic, height_ratios=[1.0, 1.2])
     given, x = task.coupled.motion.parameters(), run.soft.x[:, 0].cpu()
     colors = squeeze(run)[:, 0].cpu()
     for name, k in zip(names, shots):
