@@ -123,7 +123,7 @@ def run(options: Options) -> Lifted:
     check_at_least(options, scenes=1, epochs=1)
     console = Console()
     with console.status("compiling the kernels, once on a machine"):
-        task = Task(options.scenes, options.seed, find_device(options.device))
+        task = Task(options.scenes, options.seed, device=find_device(options.device))
         first = task.first_knots()
         before = task.judge(task.watch(first))
     found = minimize(
@@ -178,8 +178,8 @@ def build(dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 class Task:
     """Scenes, with the motion and loss of knots of servo targets, in `units`."""
 
-    def __init__(self, scenes: int, seed: int, device: torch.device | str = "cpu", steps: int = STEPS) -> None:
-        self.coupled, self.scenes, self.steps = build(device=device), scenes, steps
+    def __init__(self, scenes: int, seed: int, *, steps: int = STEPS, **settings: Any) -> None:
+        self.coupled, self.scenes, self.steps = build(**settings), scenes, steps
         sim = self.coupled.rigid
         self.robot = sim.world.robots[ARM].to(dtype=torch.float64)
         generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ from pullback.tasks.lift_ball import FINGER_UNIT, Options, Task, run
 @pytest.fixture(scope="module")
 def short():
     """Return a short scene in which the hand closes, and knots."""
-    task = Task(1, 0, steps=100)
+    task = Task(1, 0, steps=100, dtype=torch.float64)
     knots = task.first_knots()
     knots[:, :, :7] = knots[:, :1, :7]
     return task, knots
@@ -30,9 +30,9 @@ def test_the_gradient_by_the_fingers_targets_is_that_of_differences(short):
 
     (found,) = torch.autograd.grad(squeeze(given), given)
     with torch.no_grad():
-        slope = float(squeeze(knots + 1e-3 * direction) - squeeze(knots - 1e-3 * direction)) / 2e-3
+        slope = float(squeeze(knots + 1e-6 * direction) - squeeze(knots - 1e-6 * direction)) / 2e-6
     assert abs(slope) > 0.1
-    assert float((found * direction).sum()) == pytest.approx(slope, rel=0.05)
+    assert float((found * direction).sum()) == pytest.approx(slope, rel=1e-4)
 
 
 @pytest.mark.slow
