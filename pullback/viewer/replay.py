@@ -31,6 +31,7 @@ BODIES: tuple[Color, ...] = ((232, 130, 52), (206, 74, 84), (70, 160, 170), (214
 STATIC: Color = (168, 168, 174)
 FORCE: Color = (190, 0, 20)
 PATHS: tuple[Color, ...] = ((232, 130, 52), (30, 120, 220), (60, 160, 80), (160, 60, 160))
+CLOUD: tuple[Color, Color] = ((200, 60, 90), (250, 190, 90))
 LAST_FRAME = 0.8
 """For how long [s] the last frame stays before the film starts again."""
 WEAKEST = 0.02
@@ -48,12 +49,14 @@ def save_replay(
     fps: float = 30.0,
     title: str = "",
     paths: Sequence[str | Tensor | np.ndarray] = (),
+    particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None = None,
 ) -> Path:
     """Write a replay of one of the worlds as a standalone HTML file, and return its path.
 
     `states` is the trajectory of a rollout, or a list of states one step apart. Contact forces are drawn as arrows if
     there are no actuators or their `controls` (T, B, nu) are given. `paths` are lines to draw: points (n, 3) [m], or
-    the name of a free body or of a `robot/link` whose way is drawn.
+    the name of a free body or of a `robot/link` whose way is drawn. `particles` are times [s] (S,) and places [m]
+    (S, n, 3) of material points at them, of which the nearest in time is drawn.
     """
     _need_viser()
     moments = _finite(film(sim, states, fps), world)
@@ -67,12 +70,14 @@ def save_replay(
     with _quiet_server() as server:
         scene = server.scene
         centre, radius = _stage(meshes, poses, lines)
+        top = np.array([centre[0], centre[1], centre[2] + 0.7 * radius])
         _look(server, centre, radius)
         _add_static(scene, items, meshes, world, centre, radius)
         for number, line in enumerate(lines):
             pairs = np.stack([line[:-1], line[1:]], 1)
             scene.add_line_segments(f"/paths/{number}", pairs, PATHS[number % len(PATHS)], thickness=0.006 * radius)
-        page = _record(server, moments, meshes, poses, arrows, title, centre, radius)
+        cloud = None if particles is None else _Particles(scene, *particles)
+        page = _record(server, moments, meshes, poses, _Arrows(scene, arrows, radius), cloud, title, top)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     name = html.escape(title or path.stem)
@@ -235,10 +240,10 @@ def _record(
     moments: Film,
     meshes: Sequence[LinkMesh],
     poses: dict[str, Any],
-    arrows: Sequence[Forces],
+    pushes: _Arrows,
+    cloud: _Particles | None,
     title: str,
-    centre: np.ndarray,
-    radius: float,
+    top: np.ndarray,
 ) -> str:
     """Record the moments one after another and return the page that plays them."""
     scene, items = server.scene, list({id(m.item): m.item for m in meshes}.values())
@@ -248,18 +253,39 @@ def _record(
             name = f"/{item.name}/{item.robot.model.links[link].name}" if item.robot else f"/{item.name}"
             node = scene.add_mesh_simple(name, *mesh, color=_color(items, item, link))
             nodes.append((node, poses[item.name][link]))
-    top = np.array([centre[0], centre[1], centre[2] + 0.7 * radius])
     clock = scene.add_label("/time", "", position=top, anchor="bottom-center", font_screen_scale=1.3)
-    pushes = _Arrows(scene, arrows, radius)
     recording = server.get_scene_serializer()
     for k, time in enumerate(moments.times):
         for node, (position, wxyz) in nodes:
             node.position, node.wxyz = position[k], wxyz[k]
         clock.text = "\n".join(x for x in (title, f"{time:.2f} s", pushes.legend) if x)
         pushes.show(k)
+        if cloud is not None:
+            cloud.show(time)
         last = k + 1 == len(moments.times)
         recording.insert_sleep(LAST_FRAME if last else float(moments.times[k + 1] - time))
     return recording.as_html()
+
+
+class _Particles:
+    """Material points as a cloud, coloured by their height at the start so that one sees them move."""
+
+    def __init__(self, scene: Any, times: Sequence[float] | np.ndarray, points: Tensor | np.ndarray) -> None:
+        x = points.detach().cpu().numpy() if isinstance(points, Tensor) else np.asarray(points)
+        self.times, self.points = np.asarray(times, dtype=np.float64), x.astype(np.float32)
+        if x.ndim != 3 or x.shape[-1] != 3 or x.shape[:1] != self.times.shape or not x.size:
+            raise PullbackError(
+                f"particles are times {self.times.shape} and places {x.shape}; expected (S,) and (S, n, 3)"
+            )
+        low, high = x[0].min(0), x[0].max(0)
+        share = ((x[0, :, 2] - low[2]) / max(high[2] - low[2], 1e-9))[:, None]
+        colors = (np.array(CLOUD[0]) * (1.0 - share) + np.array(CLOUD[1]) * share).astype(np.uint8)
+        size = 0.5 * float(np.prod(np.maximum(high - low, 1e-9)) / x.shape[1]) ** (1.0 / 3.0)
+        self.node = scene.add_point_cloud("/particles", self.points[0], colors, point_size=size, point_shape="circle")
+
+    def show(self, time: float) -> None:
+        """Show the points at the time nearest to this."""
+        self.node.points = self.points[int(np.abs(self.times - time).argmin())]
 
 
 class _Arrows:

@@ -204,3 +204,19 @@ def test_a_browser_without_network_shows_it(motion, tmp_path) -> None:
     crimson = (red > green + 0.2) & (abs(green - blue) < 0.15)
     assert orange.sum() > 200
     assert crimson.sum() > 200
+
+
+def test_particles_are_drawn_where_they_are(motion, tmp_path) -> None:
+    sim, trajectory = motion
+    times = DT * np.arange(0, STEPS + 1, 50)
+    points = np.random.default_rng(0).random((1, 40, 3)) + np.array([0.0, 0.0, 1.0]) * times[:, None, None]
+    replay = pb.viewer.save_replay(
+        sim, trajectory, tmp_path / "dust.html", fps=20, particles=(times, torch.tensor(points))
+    )
+    _, messages = recorded(replay.read_text(encoding="utf-8"))
+    clouds = [m for _, m in messages if m.get("type") == "PointCloudMessage"]
+    assert [m["name"] for m in clouds] == ["/particles"]
+    moved = [m for _, m in messages if m.get("name") == "/particles" and "points" in m.get("updates", {})]
+    assert len(moved) >= 2
+    with pytest.raises(PullbackError, match=r"particles are times \(3,\) and places \(40, 3\)"):
+        pb.viewer.save_replay(sim, trajectory, tmp_path / "dust.html", particles=(times, points[0]))
