@@ -124,7 +124,8 @@ class FitConfig:
     """Windows in an iteration."""
     rate: float = 5e-3
     """Adam's learning rate at the start; it falls to a hundredth along half a cosine."""
-    longest_gradient: float = 1.0
+    longest_gradient: float = 0.1
+    """Gradients are clipped to this length."""
     seed: int = 0
 
 

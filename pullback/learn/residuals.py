@@ -13,6 +13,7 @@ from pullback.core.errors import PullbackError
 from pullback.learn.hybrid import Correction, Residual
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
+from pullback.rigid.world.actuators import Torque
 
 Tensor = torch.Tensor
 
@@ -113,9 +114,11 @@ class JointTorque(ScaledResidual):
     """Forces at joints as a function of their coordinates and velocities.
 
     A network sees all joints; with `local` one network each sees its own joint only, and without `positions` velocities
-    only: both take less data where what is missing is friction or drag. Each velocity v is seen twice, the second time
+    only, with `odd` so that forces turn round as velocities do: all of it takes less data where what is missing is
+    friction or drag. Each velocity v is seen twice, the second time
     as tanh(v / (`creep` times its usual size)), because friction turns within a narrow range about rest. `scale`
-    [N·m, N], a number or (nv,), is the size of what is expected.
+    [N·m, N], a number or (nv,), is the size of what is expected. With `motors` forces are added to the controls of
+    joints that are all driven by `pb.Torque()`: held over the step as these are, which is more exact.
     """
 
     def __init__(
@@ -126,6 +129,8 @@ class JointTorque(ScaledResidual):
         scale: float | Tensor = 1.0,
         local: bool = False,
         positions: bool = True,
+        odd: bool = False,
+        motors: bool = False,
         creep: float = 0.1,
         seed: int = 0,
     ) -> None:
@@ -134,6 +139,11 @@ class JointTorque(ScaledResidual):
             raise PullbackError("local=True is for joints with one coordinate each; leave it out")
         if not creep > 0.0:
             raise PullbackError(f"creep is {creep!r}; give a fraction of the usual velocities, above 0")
+        if motors and (sim.nu != sim.nv or any(type(x) is not Torque for x in sim.world.actuators)):
+            raise PullbackError("motors=True is for joints that pb.Torque() drives, all of them; leave it out")
+        if odd and positions:
+            raise PullbackError("odd=True is for forces that depend on velocities alone; give positions=False too")
+        self.motors, self.odd = motors, odd
         nq, nv = (sim.nq if positions else 0), sim.nv
         self.positions, self.creep, self.nv = positions, creep, nv
         self.scaler = Scaler(nq + nv, sim.dtype)
@@ -152,16 +162,20 @@ class JointTorque(ScaledResidual):
 
     def forward(self, state: State, u: Tensor, memory: Tensor) -> Correction:
         """Return the forces."""
-        x = self.scaler(self.look(state, u))
+        found = self._answer(state.qd, self.scaler(self.look(state, u)))
+        if self.odd:
+            found = 0.5 * (found - self._answer(-state.qd, self.scaler(-self.look(state, u))))
+        force = self.scale * found
+        return Correction(control=u + force) if self.motors else Correction(torque=force)
+
+    def _answer(self, qd: Tensor, x: Tensor) -> Tensor:
+        """Return what the network says of velocities, scaled numbers x beside them."""
         # about rest, not about the mean velocity
-        creeping = torch.tanh(state.qd / (self.creep * self.scaler.deviation[-self.nv :]))
-        x = torch.cat([x, creeping], 1)
-        if isinstance(self.network, nn.ModuleList):
-            columns = x.view(len(x), -1, self.nv)
-            found = torch.cat([network(columns[:, :, k]) for k, network in enumerate(self.network)], 1)
-        else:
-            found = self.network(x)
-        return Correction(torque=self.scale * found)
+        x = torch.cat([x, torch.tanh(qd / (self.creep * self.scaler.deviation[-self.nv :]))], 1)
+        if not isinstance(self.network, nn.ModuleList):
+            return self.network(x)
+        columns = x.view(len(x), -1, self.nv)
+        return torch.cat([network(columns[:, :, k]) for k, network in enumerate(self.network)], 1)
 
 
 class LinkWrench(ScaledResidual):
@@ -217,17 +231,18 @@ class ShapeFriction(ScaledResidual):
 class ActuatorNetwork(ScaledResidual):
     """Controls as motors really act on them: one number each is remembered, the command that has arrived.
 
-    A gate g in (0, 1) of (u - c, c - q, qd) lets the command in, c' = c + g (u - c) + r, and r is what else happens.
-    One network serves all motors. Commands are targets of joints, each driven by one motor.
+    A gate g in (0, 1) lets the command u in, c' = c + g (u - c) + r, where r is what else happens, and the servo
+    follows c' - h (c' - c) over the step, between the two. g, r and h are a network's, of (u - c, c - q, qd); one
+    network serves all motors. Commands are targets of joints, each driven by one motor.
     """
 
-    def __init__(self, sim: Sim, hidden: Sequence[int] = (16,), *, scale: float = 0.1, seed: int = 0) -> None:
+    def __init__(self, sim: Sim, hidden: Sequence[int] = (16,), *, scale: float = 0.005, seed: int = 0) -> None:
         super().__init__()
         places = [_driven(sim, name) for name in sim.world.actuator_names]
         self.register_buffer("coordinate", torch.tensor([q for q, _ in places]))
         self.register_buffer("rate", torch.tensor([v for _, v in places]))
         self.scaler = Scaler(3, sim.dtype)
-        self.network = layers(3, hidden, 2, seed=seed, dtype=sim.dtype)
+        self.network = layers(3, hidden, 3, seed=seed, dtype=sim.dtype)
         self.size = scale
         self.to(sim.device)
 
@@ -243,10 +258,10 @@ class ActuatorNetwork(ScaledResidual):
 
     def forward(self, state: State, u: Tensor, memory: Tensor) -> Correction:
         """Return the commands that have arrived, which the physics' own servos follow."""
-        found = self.network(self.scaler(self.look(state, u, memory))).view(*u.shape, 2)
-        # a gate of 0.88 at the start: nearly no lag
-        arrived = memory + torch.sigmoid(2.0 + found[..., 0]) * (u - memory) + self.size * found[..., 1]
-        return Correction(control=arrived, memory=arrived)
+        gate, rest, between = self.network(self.scaler(self.look(state, u, memory))).view(*u.shape, 3).unbind(-1)
+        # half open at the start: a gate that is open already hardly feels whether it should close
+        arrived = memory + torch.sigmoid(5.0 * gate) * (u - memory) + self.size * rest
+        return Correction(control=arrived - between * (arrived - memory), memory=arrived)
 
 
 def _driven(sim: Sim, actuator: str) -> tuple[int, int]:

@@ -53,9 +53,9 @@ HIDDEN = (256,)
 class Options:
     """How to learn it."""
 
-    iterations: int = 1200
+    iterations: int = 900
     """Iterations with walls in the loss alone."""
-    contact_iterations: int = 300
+    contact_iterations: int = 250
     """Iterations after that in which bottle and socket touch."""
     worlds: int = 64
     """Motions in an iteration."""
@@ -67,6 +67,8 @@ class Options:
     """Iterations for each shorter motion."""
     ppo: float = 0.0
     """Steps for PPO on the same task, as a multiple of ours; 0 leaves it out. The comparison of the docs has 10."""
+    resume: bool = False
+    """Go on from the checkpoints in the output folder."""
     replay: bool = True
     """Also write replays."""
     seed: int = 0
@@ -158,12 +160,22 @@ def learn(options: Options, console: Console) -> tuple[Policy, list[EpisodeRepor
     free = make_env(options, seed=options.seed, contacts=False, **settings)
     policy = blank_policy(free, options.seed)
     config = EpisodeConfig(options.iterations, rate=3e-4, last_rate=3e-6, hidden=HIDDEN, seed=options.seed)
-    history = train_episodes(free, config, policy=policy, console=console).history
+    history = _train(free, config, policy, options, "walls", console)
     if options.contact_iterations:
         real = make_env(options, seed=options.seed + 1, **settings)
-        config = EpisodeConfig(options.contact_iterations, rate=1e-5, last_rate=5e-7, hidden=HIDDEN, seed=options.seed)
-        history = history + _after(history, train_episodes(real, config, policy=policy, console=console).history)
+        config = EpisodeConfig(options.contact_iterations, rate=2e-5, last_rate=1e-6, hidden=HIDDEN, seed=options.seed)
+        history = history + _after(history, _train(real, config, policy, options, "contact", console))
     return policy, history
+
+
+def _train(
+    env: InsertBottle, config: EpisodeConfig, policy: Policy, options: Options, name: str, console: Console
+) -> list[EpisodeReport]:
+    """Train a policy further, from its checkpoint if asked for, and return the reports."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"insert_bottle_{name}.pt"
+    resume = options.resume and path.exists()
+    return train_episodes(env, config, policy=policy, checkpoint=path, resume=resume, console=console).history
 
 
 def blank_policy(env: InsertBottle, seed: int) -> Policy:

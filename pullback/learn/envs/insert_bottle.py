@@ -73,7 +73,7 @@ class Weights:
     """Of the angle to the goal's orientation at the end [1/degree]."""
     speed: float = 0.2
     """Of the speed against the target at the end [s/m]."""
-    penetration: float = 0.1
+    penetration: float = 1.0
     """Of the depth of points of the bottle in walls, a margin included [1/mm], over the number of steps."""
     margin: float = 0.5
     """By how much walls are thought thicker [mm]."""

@@ -84,18 +84,24 @@ def pendulum() -> Case:
 
     return Case(
         "a pendulum of two links with friction and drag that the model does not have", sim, record,
-        lambda: JointTorque(sim, (16, 16), scale=2.0, local=True, positions=False),
+        lambda: JointTorque(
+            sim, (16, 16), scale=2.0, local=True, positions=False, odd=True, motors=True, creep=0.05
+        ),
         lambda: NetworkModel(sim, (128, 128)),
-        FitConfig(iterations=1000, window=16, batch=32, rate=1e-2),
-        FitConfig(iterations=2000, window=16, batch=64, rate=3e-3),
+        FitConfig(iterations=400, window=10, batch=48, rate=2e-2),
+        FitConfig(iterations=1000, window=16, batch=64, rate=3e-3),
     )  # fmt: skip
 
 
 # -- an arm with a cable, by MuJoCo ----------------------------------------------------------------------------------
 
 HAND = "iiwa_link_7"
-SLIDING, STICKING, STRIBECK, VISCOUS = 1.5, 2.5, 0.15, 0.6
-"""Friction [N·m] of a joint when sliding and when creeping, the speed [rad/s] between, and its damping."""
+SLIDING, STICKING, STRIBECK, VISCOUS = 1.5, 2.5, 0.3, 0.8
+"""Friction [N·m] of the first joint when sliding and when creeping, the speed [rad/s] between, and its damping."""
+SHARES = (1.0, 1.0, 0.7, 0.7, 0.4, 0.3, 0.2)
+"""How friction and damping of each joint compare with those of the first."""
+ROTORS = 0.1
+"""Inertia of the motors [kg·m²] at each joint, which both sides know."""
 ANCHOR, SLACK, CABLE, CABLE_DRAG = (0.0, 0.0, 1.6), 0.5, 40.0, 8.0
 """Where a cable is held [m], its length when slack [m], its stiffness [N/m] and drag [N·s/m]."""
 
@@ -104,9 +110,11 @@ def arm() -> Case:
     """Return an iiwa that knows neither the Stribeck friction of its joints nor the cable on its hand."""
     mujoco = import_mujoco()
     robot = load("iiwa7", dtype=torch.float64)
-    for link in [link for link in robot.model.links if link.name != "iiwa_link_0"]:
-        robot.set_link_param(link.name, "joint_damping", 0.0) if link.name != "iiwa_link_ee" else None
+    for number in range(1, 8):
+        robot.set_link_param(f"iiwa_link_{number}", "joint_damping", 0.0)
+        robot.set_link_param(f"iiwa_link_{number}", "joint_armature", ROTORS)
     model: Any = mujoco_arm(mujoco, robot)
+    model.dof_armature[:] = ROTORS
     hand = model.body(HAND).id
     world = World()
     world.add(robot, name="arm")
@@ -116,7 +124,7 @@ def arm() -> Case:
         """Set the forces that the description leaves out."""
         rate = data.qvel
         friction = SLIDING + (STICKING - SLIDING) * np.exp(-((rate / STRIBECK) ** 2))
-        data.qfrc_applied[:] = -friction * np.tanh(rate / 0.03) - VISCOUS * rate
+        data.qfrc_applied[:] = -np.array(SHARES) * (friction * np.tanh(rate / 0.05) + VISCOUS * rate)
         velocity = np.zeros(6)
         mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_BODY, hand, velocity, 0)
         away = np.array(ANCHOR) - data.xipos[hand]
@@ -133,12 +141,12 @@ def arm() -> Case:
     return Case(
         "an iiwa in MuJoCo with Stribeck friction and a cable on its hand that the model does not have", sim, record,
         lambda: Together(
-            JointTorque(sim, (16, 16), scale=2.0, local=True, positions=False),
+            JointTorque(sim, (16, 16), scale=1.0, local=True, positions=False, odd=True, motors=True),
             LinkWrench(sim, f"arm/{HAND}", (24, 24), scale=10.0),
         ),
         lambda: NetworkModel(sim, (128, 128)),
-        FitConfig(iterations=300, window=16, batch=24, rate=1e-2),
-        FitConfig(iterations=2000, window=16, batch=64, rate=3e-3),
+        FitConfig(iterations=300, window=10, batch=32, rate=1e-2),
+        FitConfig(iterations=1000, window=16, batch=64, rate=3e-3),
     )  # fmt: skip
 
 
@@ -213,8 +221,8 @@ def quadruped() -> Case:
         "a Laikago whose commands arrive late, which the model does not know", sim, record,
         lambda: ActuatorNetwork(sim, (16,)),
         lambda: NetworkModel(sim, (256, 256), past=10, hidden_q=(0, 1)),
-        FitConfig(iterations=120, window=16, warm=WARM, batch=16, rate=2e-2),
-        FitConfig(iterations=2000, window=16, warm=WARM, batch=64, rate=2e-3),
+        FitConfig(iterations=160, window=10, warm=WARM, batch=16, rate=1e-2),
+        FitConfig(iterations=600, window=16, warm=WARM, batch=64, rate=2e-3),
         warm=WARM,
     )  # fmt: skip
 
