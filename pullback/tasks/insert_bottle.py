@@ -53,9 +53,9 @@ HIDDEN = (256,)
 class Options:
     """How to learn it."""
 
-    iterations: int = 900
+    iterations: int = 600
     """Iterations with walls in the loss alone."""
-    contact_iterations: int = 250
+    contact_iterations: int = 150
     """Iterations after that in which bottle and socket touch."""
     worlds: int = 64
     """Motions in an iteration."""
@@ -159,11 +159,11 @@ def learn(options: Options, console: Console) -> tuple[Policy, list[EpisodeRepor
     settings: dict[str, Any] = {"worlds": options.worlds, "moving": MOVING, "noise": NOISE, "shaped": False}
     free = make_env(options, seed=options.seed, contacts=False, **settings)
     policy = blank_policy(free, options.seed)
-    config = EpisodeConfig(options.iterations, rate=3e-4, last_rate=3e-6, hidden=HIDDEN, seed=options.seed)
+    config = EpisodeConfig(options.iterations, rate=3e-4, last_rate=5e-6, hidden=HIDDEN, seed=options.seed)
     history = _train(free, config, policy, options, "walls", console)
     if options.contact_iterations:
         real = make_env(options, seed=options.seed + 1, **settings)
-        config = EpisodeConfig(options.contact_iterations, rate=2e-5, last_rate=1e-6, hidden=HIDDEN, seed=options.seed)
+        config = EpisodeConfig(options.contact_iterations, rate=3e-5, last_rate=3e-6, hidden=HIDDEN, seed=options.seed)
         history = history + _after(history, _train(real, config, policy, options, "contact", console))
     return policy, history
 
@@ -264,7 +264,7 @@ def shrink(options: Options, found: Inserted, console: Console) -> None:
         env = make_env(options, steps=steps, seed=options.seed + steps, **settings)
         again = Policy(*_ends(policy), HIDDEN, dtype=env.dtype).to(env.device)
         again.load_state_dict(policy.state_dict())
-        config = EpisodeConfig(options.shrink_iterations, rate=3e-5, last_rate=1e-6, hidden=HIDDEN)
+        config = EpisodeConfig(options.shrink_iterations, rate=1e-4, last_rate=5e-6, hidden=HIDDEN)
         policy = train_episodes(env, config, policy=again, console=console).policy
         trials = {name: try_policy(options, policy, moving=name == "moving", steps=steps) for name in WANTED}
         found.shorter[steps] = trials

@@ -87,7 +87,7 @@ def test_walls_are_felt_by_their_margin(env, goal):
 def test_the_conveyor_ends_within_reach():
     env = free_env(50, seed=3, moving=True)
     end = env.state.q[:, 6:9] + 0.3 * env.state.qd[:, 6:9]
-    assert ((end - env.home.new_tensor(MIDDLE)).abs() <= env.home.new_tensor((0.0801, 0.0801, 0.0201))).all()
+    assert ((end - env.home.new_tensor(MIDDLE)).abs() <= env.home.new_tensor((0.0501, 0.0501, 0.0201))).all()
     assert env.state.qd[:, 7].abs().max() > 0.1
     for _ in range(3):
         env.step(torch.zeros(50, 6, dtype=F64))

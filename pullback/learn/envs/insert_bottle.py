@@ -24,6 +24,7 @@ from pullback.rigid.state import State
 from pullback.rigid.world.actuators import AffineActuator, PositionServo
 from pullback.rigid.world.integrators import Part
 from pullback.rigid.world.world import World
+from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 
 Tensor = torch.Tensor
@@ -41,13 +42,13 @@ DOWN = (-(0.5**0.5), 0.5**0.5, 0.0, 0.0)
 """The bottle's orientation when it stands: quaternion xyzw of its frame, whose z axis points down."""
 MIDDLE = (0.50, 0.10915, 0.08)
 """The middle of the targets [m]: where the bottle's foot is to be."""
-REACH = (0.08, 0.08, 0.02)
+REACH = (0.05, 0.05, 0.02)
 """How far targets at the end are from the middle [m], at most."""
 CONVEYOR_SPEED = 0.2
 """The most that a moving socket travels [m/s], along y, either way."""
 CONVEYOR_MASS = 1e4
 """Of the conveyor [kg]: heavy enough that the bottle does not push it."""
-RANGE = 0.25
+RANGE = 0.1
 """How far from the reference a servo's target is for an action of 1 [rad]."""
 ACROSS, DOWNWARDS = (0.0, 0.65), (0.35, 1.0)
 """When the reference moves over the socket, and when down into it: fractions of the time."""
@@ -149,12 +150,16 @@ class InsertBottle(Env):
         self.home, self.down = (torch.tensor(x, dtype=self.dtype, device=self.device) for x in (HOME, DOWN))
         self.foot = foot_points(self.dtype, self.device)
         robot = load(arm(), dtype=torch.float64)
-        home = torch.tensor([HOME], dtype=torch.float64)
-        linear, angular = robot.compute_endeffector_jacobian(home, "bottle")
-        tip, _ = robot.compute_forward_kinematics(home, "bottle")
+        home, place, down = (torch.tensor(x, dtype=torch.float64) for x in (HOME, MIDDLE, DOWN))
+        goal = inverse_kinematics(
+            robot, "bottle", place, down, q0=home, restarts=1, position_tolerance=1e-7, rotation_tolerance=1e-7
+        ).q
         # joints by metre of the foot, to first order and without turning it
-        steer = torch.linalg.inv(torch.cat([linear[0], angular[0]]))[:, :3]
-        self._tip, self._steer = tip[0].to(self.home), steer.to(self.home)
+        steer = torch.linalg.inv(torch.cat(robot.compute_endeffector_jacobian(goal, "bottle")))[:, :3]
+        # servos sag by the arm's weight over their stiffness
+        weight = robot.compute_inverse_dynamics(goal, torch.zeros_like(goal), torch.zeros_like(goal))
+        self._hold = (home + weight / torch.tensor(STIFFNESS, dtype=torch.float64)).to(self.home)
+        self._fall, self._steer, self._middle = ((goal - home).to(self.home), steer.to(self.home), place.to(self.home))
         self._lead = self.home.new_tensor(DAMPING) / self.home.new_tensor(STIFFNESS)
         without: list[Part] = [] if self.contacts else ["contacts"]
         return world.compile(dt=self.dt, substeps=self.substeps, dtype=self.dtype, device=self.device, without=without)
@@ -186,20 +191,21 @@ class InsertBottle(Env):
     def reference(self) -> Tensor:
         """Return where servos would be sent (B, 6) by one linear map from the target's place to joints.
 
-        Over the socket's place at the end, then down, along two smooth curves of time. The map is exact at home; a few
-        centimetres aside it is wrong by millimetres and degrees, and it knows nothing of weight, load and the motors'
-        limits: all that is left to the policy.
+        Over the socket's place at the end, then down, along two smooth curves of time. Map and weight are those of the
+        middle of the targets; a few centimetres aside they are wrong by millimetres and degrees, and nothing is known
+        of inertia, walls and where the arm starts: all that is left to the policy.
         """
         state = self.state
         left = (self.episode - self.steps).to(state.q)[:, None] * self.dt
-        away = (state.q[:, 6:9] + left * state.qd[:, 6:9]).detach() - self._tip
+        away = (state.q[:, 6:9] + left * state.qd[:, 6:9]).detach() - self._middle
         duration = self.episode * self.dt
         # in the middle of the step to come
         time = (self.steps.to(state.q)[:, None] + 0.5) / self.episode
-        joints = self.home.expand(self.worlds, 6)
-        for (begin, end), axes in ((ACROSS, slice(0, 2)), (DOWNWARDS, slice(2, 3))):
+        across = away[:, :2] @ self._steer[:, :2].T
+        downwards = self._fall + away[:, 2:] @ self._steer[:, 2:].T
+        joints = self._hold.expand(self.worlds, 6)
+        for (begin, end), path in ((ACROSS, across), (DOWNWARDS, downwards)):
             x = ((time - begin) / (end - begin)).clamp(0.0, 1.0)
-            path = away[:, axes] @ self._steer[:, axes].T
             share = x**3 * (10.0 - 15.0 * x + 6.0 * x**2)
             rate = 30.0 * x**2 * (1.0 - x) ** 2 / ((end - begin) * duration)
             # a servo with damping follows a target that is ahead by this time
