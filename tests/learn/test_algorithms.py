@@ -145,3 +145,10 @@ def test_a_log_is_written_for_tensorboard(tmp_path):
     assert [x.step for x in rewards] == [r.steps for r in run.history]
     assert rewards[-1].value == pytest.approx(run.history[-1].step_reward)
     assert "adapted/horizon" in events.Tags()["scalars"]
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path):
+    env, path = make("cart-pole", 2), tmp_path / "run.pt"
+    train(env, SAPOConfig.of(env, **SMALL, horizon=2, iterations=1), checkpoint=path, progress=False)
+    with pytest.raises(PullbackError, match="was written with algorithm = 'SAPO', now it is 'SHAC'"):
+        train(env, Config.of(env, **SMALL, horizon=2), checkpoint=path, resume=True, progress=False)
