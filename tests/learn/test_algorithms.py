@@ -27,7 +27,8 @@ def test_it_learns_to_swing_up(kind):
         run.iterate()
     after = evaluate(unseen, run.policy, 9).mean()
     assert before < -1500.0
-    assert after > -1000.0
+    # SAPO acts at random for longer
+    assert after > (-1000.0 if kind is AHAC else -1300.0)
     assert all(r.first_variance > 0.0 and r.zeroth_variance > 0.0 for r in run.history)
 
 
