@@ -103,6 +103,11 @@ class Verdict(NamedTuple):
     """The largest force on a finger [N], a mean over FRAME steps."""
 
     @property
+    def shown(self) -> int:
+        """The first scene whose ball was lifted, or the first."""
+        return int(self.lifted.int().argmax())
+
+    @property
     def lifted(self) -> Tensor:
         """Whether the ball was lifted, is held, and was not crushed (B,)."""
         return (self.rise > HELD * RISE) & (self.speed < STEADY) & (self.compression < CRUSHED)
@@ -297,25 +302,25 @@ def report(lifted: Lifted, task: Task, console: Console) -> None:
 
 
 def save(lifted: Lifted, task: Task, options: Options, console: Console) -> None:
-    """Write the motion, picture and replay of the first scene."""
-    out, run = options.out, lifted.motion
+    """Write the motion, picture and replay of a scene, of one whose ball was lifted if there is one."""
+    out, run, k = options.out, lifted.motion, lifted.after.shown
     controls = task.controls(lifted.knots)
     saved = write_arrays(
-        out / "lift_ball.npz", q=run.q[:, 0], qd=run.qd[:, 0], u=controls[:, 0], x=run.soft.x[:, 0], times=run.times,
-        wrenches=run.wrenches[:, 0], knots=lifted.knots, losses=lifted.found.losses,
+        out / "lift_ball.npz", q=run.q[:, k], qd=run.qd[:, k], u=controls[:, k], x=run.soft.x[:, k], times=run.times,
+        wrenches=run.wrenches[:, k], knots=lifted.knots, losses=lifted.found.losses,
     )  # fmt: skip
     picture = draw(lifted, task, out / "lift_ball.png")
     sim = task.coupled.rigid
     replay = write_replay(
         sim, run.trajectory, out / "lift_ball.html", console, controls=controls, title="lift a soft ball", forces=False,
-        particles=(run.times, run.soft.x[:, 0]),
+        particles=(run.times, run.soft.x[:, k]), world=k,
     )  # fmt: skip
     lifted.files = [path for path in (saved, picture, replay) if path is not None]
     print_files(console, trajectory=saved, picture=picture, replay=replay)
 
 
 def draw(lifted: Lifted, task: Task, path: Path) -> Path:
-    """Draw the first ball between the fingers at four moments, heights, grip forces and the search; return the file."""
+    """Draw a ball between the fingers at four moments, heights, grip forces and the search; return the file."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -325,10 +330,11 @@ def draw(lifted: Lifted, task: Task, path: Path) -> Path:
     names = [f"shot {k}" for k in range(4)]
     mosaic: list[Any] = [names, ["height", "height", "force", "loss"]]
     panels = figure.subplot_mosaic(mosaic, height_ratios=[1.0, 1.2])
-    given, x = task.coupled.motion.parameters(), run.soft.x[:, 0].cpu()
-    colors = squeeze(run)[:, 0].cpu()
+    shown = lifted.after.shown
+    given, x = task.coupled.motion.parameters(), run.soft.x[:, shown].cpu()
+    colors = squeeze(run)[:, shown].cpu()
     for name, k in zip(names, shots):
-        panel, q = panels[name], run.q[int(run.frames[k]), :1]
+        panel, q = panels[name], run.q[int(run.frames[k]), shown : shown + 1]
         dots = panel.scatter(x[k, :, 1], x[k, :, 2], c=colors[k], s=6, vmin=0.0, vmax=CRUSHED, cmap="viridis")
         for origin in task.coupled.motion.motion(given, q, torch.zeros_like(run.qd[0, :1]))[0][0].tolist():
             corner = origin[1] - PAD[1] / 2, origin[2] - PAD[2] / 2
