@@ -3,8 +3,8 @@
 The hand stands about a ball of soft rubber, whose place and stiffness differ from scene to scene, and is told to close,
 to rise and to hold still: servo targets on straight lines between knots. As a first guess inverse kinematics gives the
 arm's, and fingers close until they just touch, so that the ball stays where it is. The gradient goes from the ball's
-final height and its strain on the way through material points, contact with friction, and the arm, to all knots: 48
-numbers a scene.
+way and its strain through material points, contact with friction, and the arm, to the knots of the arm and to the width
+at which the fingers hold: 43 numbers a scene.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ Tensor = torch.Tensor
 
 DT, SOFT_DT, CELL = 1e-3, 5e-4, 0.01
 STEPS, FRAME = 500, 50
+HOLD = 300
+"""Steps of holding still before a ball is judged."""
 RADIUS, DENSITY, POISSON, VISCOSITY = 0.03, 1000.0, 0.3, 2.0
 STIFFNESS = (1.5e4, 4e4)
 """Young's modulus [Pa] of balls, from the softest to the stiffest."""
@@ -59,8 +61,8 @@ RISE = 0.08
 """How high [m] the ball should be lifted."""
 OPEN, TOUCHING = 0.04, (0.027, 0.0285)
 """Finger's distance [m] from the middle at the start, and where they close to in a first guess."""
-ARM_UNIT, FINGER_UNIT = 0.2, 0.06
-"""Radians of the arm and metres of a finger in one unit of knots: the search takes steps of a hundredth of it."""
+ARM_UNIT, FINGER_UNIT = 0.05, 0.1
+"""Radians of the arm and metres of the grip in one unit of what is sought: the search takes steps of a hundredth."""
 SPARED = 0.15
 """Green's strain that costs nothing."""
 CRUSHED = 0.25
@@ -78,7 +80,7 @@ class Options:
 
     scenes: int = 5
     """Balls of random place and stiffness, each with a search of its own, side by side."""
-    epochs: int = 14
+    epochs: int = 10
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the scenes and of first guesses."""
@@ -101,6 +103,11 @@ class Verdict(NamedTuple):
     """The largest force on a finger [N], a mean over FRAME steps."""
 
     @property
+    def shown(self) -> int:
+        """The first scene whose ball was lifted, or the first."""
+        return int(self.lifted.int().argmax())
+
+    @property
     def lifted(self) -> Tensor:
         """Whether the ball was lifted, is held, and was not crushed (B,)."""
         return (self.rise > HELD * RISE) & (self.speed < STEADY) & (self.compression < CRUSHED)
@@ -108,7 +115,7 @@ class Verdict(NamedTuple):
 
 @dataclass
 class Lifted:
-    """What was found: knots (B, 6, 8), the motion, verdicts of first guesses and of results, and the search."""
+    """What was found: knots (B, 43), the motion, verdicts of first guesses and of results, and the search."""
 
     knots: Tensor
     motion: CoupledRollout
@@ -176,7 +183,7 @@ def build(dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 
 
 class Task:
-    """Scenes, with the motion and loss of knots of servo targets, in `units`."""
+    """Scenes, with the motion and loss of knots (B, 43): the arm's in ARM_UNIT, by knot and joint, then the grip."""
 
     def __init__(self, scenes: int, seed: int, *, steps: int = STEPS, **settings: Any) -> None:
         self.coupled, self.scenes, self.steps = build(**settings), scenes, steps
@@ -191,14 +198,13 @@ class Task:
         self.youngs = between(*STIFFNESS, 1).to(sim.device, sim.dtype)
         self.touching = between(*TOUCHING)
         self.between = knots_at(steps, MOMENTS).to(sim.device, sim.dtype)
-        self.units = torch.tensor([ARM_UNIT] * 7 + [FINGER_UNIT], dtype=torch.float64)
         self.frames = [*range(0, steps, FRAME), steps]
         rows = [min(step, steps - 1) for step in self.frames]
         way = (self.between[rows] @ torch.tensor(HEIGHTS).to(self.between))[:, None]
         self.way = torch.stack([torch.zeros_like(way), torch.zeros_like(way), way], -1)
 
     def first_knots(self) -> Tensor:
-        """Return knots (B, 6, 8): the arm's by inverse kinematics and its weight, fingers that just touch."""
+        """Return knots (B, 43): the arm's by inverse kinematics and its weight, fingers that just touch."""
         place = torch.tensor([*PLACE, RADIUS], dtype=torch.float64).expand(self.scenes, 3)
         q, knots = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1), []
         turn = torch.zeros(self.scenes, dtype=torch.float64)
@@ -216,8 +222,8 @@ class Task:
         still = torch.zeros_like(targets.flatten(0, 1))
         weight = self.robot.compute_inverse_dynamics(targets.flatten(0, 1), still, still, include_gravity=True)
         targets = targets + weight.view_as(targets) / torch.tensor((*KP, torch.inf))
-        targets[:, 1:, 7] = self.touching[:, None]
-        return (targets / self.units).to(self.between)
+        arm = (targets[..., :7] / ARM_UNIT).flatten(1)
+        return torch.cat([arm, self.touching[:, None] / FINGER_UNIT], 1).to(self.between)
 
     def start(self) -> CoupledState:
         """Return the scenes at rest, the hand open about the ball."""
@@ -230,12 +236,16 @@ class Task:
 
     def controls(self, knots: Tensor) -> Tensor:
         """Return servo targets (T, B, 8)."""
-        return torch.einsum("tk,bkj->tbj", self.between, knots * self.units.to(knots))
+        arm = ARM_UNIT * knots[:, :-1].unflatten(1, (-1, 7))
+        grip = (FINGER_UNIT * knots[:, -1:, None]).expand(-1, len(MOMENTS) - 1, 1)
+        width = torch.cat([torch.full_like(grip[:, :1], OPEN), grip], 1)
+        return torch.einsum("tk,bkj->tbj", self.between, torch.cat([arm, width], -1))
 
-    def rollout(self, knots: Tensor, frames: list[int]) -> CoupledRollout:
+    def rollout(self, knots: Tensor, frames: list[int], hold: int = 0) -> CoupledRollout:
         """Return the motion; a world in which a particle is crushed beyond what can be computed is NaN."""
         rubber = Elastic(youngs=self.youngs, poisson=POISSON, density=DENSITY, viscosity=VISCOSITY)
         controls = self.controls(knots.to(self.between))
+        controls = torch.cat([controls, controls[-1:].expand(hold, -1, -1)])
         return self.coupled.rollout(self.start(), controls, materials={"ball": rubber}, frames=frames, check=False)
 
     def loss(self, knots: Tensor) -> Tensor:
@@ -254,14 +264,16 @@ class Task:
 
     @torch.no_grad()
     def watch(self, knots: Tensor) -> CoupledRollout:
-        """Return the motion with more frames."""
-        return self.rollout(knots, [*range(0, self.steps, 20), self.steps])
+        """Return the motion with more frames, and a while of holding still at the end."""
+        return self.rollout(knots, list(range(0, self.steps + HOLD + 1, 20)), HOLD)
 
     def judge(self, run: CoupledRollout) -> Verdict:
         """Return how scenes ended."""
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
         squeezed = torch.quantile(squeeze(run), 0.95, dim=2).amax(0)
-        force = run.wrenches[: self.steps // FRAME * FRAME, ..., 3:].unflatten(0, (-1, FRAME)).mean(1).norm(dim=-1)
+        force = (
+            run.wrenches[: len(run.wrenches) // FRAME * FRAME, ..., 3:].unflatten(0, (-1, FRAME)).mean(1).norm(dim=-1)
+        )
         return Verdict(x[-1, :, 2] - x[0, :, 2], v[-1].norm(dim=-1), squeezed, force.amax((0, 2)))
 
 
@@ -290,25 +302,25 @@ def report(lifted: Lifted, task: Task, console: Console) -> None:
 
 
 def save(lifted: Lifted, task: Task, options: Options, console: Console) -> None:
-    """Write the motion, picture and replay of the first scene."""
-    out, run = options.out, lifted.motion
+    """Write the motion, picture and replay of a scene, of one whose ball was lifted if there is one."""
+    out, run, k = options.out, lifted.motion, lifted.after.shown
     controls = task.controls(lifted.knots)
     saved = write_arrays(
-        out / "lift_ball.npz", q=run.q[:, 0], qd=run.qd[:, 0], u=controls[:, 0], x=run.soft.x[:, 0], times=run.times,
-        wrenches=run.wrenches[:, 0], knots=lifted.knots, losses=lifted.found.losses,
+        out / "lift_ball.npz", q=run.q[:, k], qd=run.qd[:, k], u=controls[:, k], x=run.soft.x[:, k], times=run.times,
+        wrenches=run.wrenches[:, k], knots=lifted.knots, losses=lifted.found.losses,
     )  # fmt: skip
     picture = draw(lifted, task, out / "lift_ball.png")
     sim = task.coupled.rigid
     replay = write_replay(
         sim, run.trajectory, out / "lift_ball.html", console, controls=controls, title="lift a soft ball", forces=False,
-        particles=(run.times, run.soft.x[:, 0]),
+        particles=(run.times, run.soft.x[:, k]), world=k,
     )  # fmt: skip
     lifted.files = [path for path in (saved, picture, replay) if path is not None]
     print_files(console, trajectory=saved, picture=picture, replay=replay)
 
 
 def draw(lifted: Lifted, task: Task, path: Path) -> Path:
-    """Draw the first ball between the fingers at four moments, heights, grip forces and the search; return the file."""
+    """Draw a ball between the fingers at four moments, heights, grip forces and the search; return the file."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -318,10 +330,11 @@ def draw(lifted: Lifted, task: Task, path: Path) -> Path:
     names = [f"shot {k}" for k in range(4)]
     mosaic: list[Any] = [names, ["height", "height", "force", "loss"]]
     panels = figure.subplot_mosaic(mosaic, height_ratios=[1.0, 1.2])
-    given, x = task.coupled.motion.parameters(), run.soft.x[:, 0].cpu()
-    colors = squeeze(run)[:, 0].cpu()
+    shown = lifted.after.shown
+    given, x = task.coupled.motion.parameters(), run.soft.x[:, shown].cpu()
+    colors = squeeze(run)[:, shown].cpu()
     for name, k in zip(names, shots):
-        panel, q = panels[name], run.q[int(run.frames[k]), :1]
+        panel, q = panels[name], run.q[int(run.frames[k]), shown : shown + 1]
         dots = panel.scatter(x[k, :, 1], x[k, :, 2], c=colors[k], s=6, vmin=0.0, vmax=CRUSHED, cmap="viridis")
         for origin in task.coupled.motion.motion(given, q, torch.zeros_like(run.qd[0, :1]))[0][0].tolist():
             corner = origin[1] - PAD[1] / 2, origin[2] - PAD[2] / 2
