@@ -56,6 +56,7 @@ def read_urdf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree
     root = parse_xml(path, notes)
     _check_root(root, path)
     tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name, file=path.resolve())
+    tree.visual_file = tree.file
     for note in notes:
         warn(tree, note)
     reader = _Reader(tree, path)

@@ -1,4 +1,4 @@
-"""Look at what a simulation did: a replay that any browser plays, and plots of how losses fell."""
+"""Look at robots and simulations: live in a browser, as a replay or a video, and plots of how losses fell."""
 
 from pullback.viewer.plots import draw_losses
 from pullback.viewer.replay import save_replay

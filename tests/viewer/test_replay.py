@@ -94,13 +94,13 @@ def test_links_are_drawn_where_kinematics_has_them() -> None:
     q = torch.rand(3, 1, sim.nq, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     robot = world.robots[name]
     link = robot.link_number("panda_link7")
-    position, wxyz = link_poses(sim, world.items[0], q, 0)[link]
+    position, wxyz = (x[:, 0] for x in link_poses(world.items, world.items[0], q, [0])[link])
     p, quat = robot.compute_forward_kinematics(q[:, 0, : robot.nq].to(robot.dtype), "panda_link7")
     turned = torch.stack([1.0 - p[:, 1], 2.0 + p[:, 0], 0.3 + p[:, 2]], -1)
     np.testing.assert_allclose(position, turned, atol=1e-5)
     # about z by a quarter turn: w' = (w - z) / sqrt(2)
     np.testing.assert_allclose(np.abs(wxyz[:, 0]), ((quat[:, 3] - quat[:, 2]) / 2**0.5).abs(), atol=1e-5)
-    np.testing.assert_allclose(link_poses(sim, world.items[1], q, 0)[1][0], q[:, 0, -7:-4], atol=1e-6)
+    np.testing.assert_allclose(link_poses(world.items, world.items[1], q, [0])[1][0][:, 0], q[:, 0, -7:-4], atol=1e-6)
 
 
 def test_meshes_have_the_sizes_of_shapes() -> None:
