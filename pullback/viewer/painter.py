@@ -104,9 +104,7 @@ class Painter:
 
     # -- a picture -----------------------------------------------------------------------------------------------
 
-    def paint(
-        self, poses: dict[str, dict[int, Poses]], k: int, segments: Sequence[Segments] = ()
-    ) -> np.ndarray:
+    def paint(self, poses: dict[str, dict[int, Poses]], k: int, segments: Sequence[Segments] = ()) -> np.ndarray:
         """Return the picture (H, W, 3) of bytes of moment k."""
         placed = [self._place(number, poses, k) for number in range(len(self.stage.actors))]
         drawn = [self._mesh(number, *placed[number]) for number in range(len(placed))]
@@ -192,7 +190,7 @@ class Painter:
             picture[(number >= 0) & near] *= SHADOW
 
     def _fill(self, triangles: Triangles | None, depth: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Fill triangles in front of the depths; return the number of the nearest at each pixel, -1: none; its shade."""
+        """Fill triangles in front of the depths; return the number of the nearest at each pixel (-1: none), its shade."""
         number = torch.full(depth.shape, -1, dtype=torch.int32)
         shade = torch.zeros(depth.shape)
         if triangles is not None and len(triangles.corners):

@@ -63,7 +63,7 @@ def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
             if not parts:
                 shapes = [shape_mesh(shape, world) for shape in _shapes_of(item, link)]
                 parts = [(mesh, None) for mesh in shapes if mesh is not None]
-            if item.robot is not None:
+            if item.robot is not None and not visuals:
                 sticks = _sticks(item.robot, link, [mesh for mesh, _ in parts])
                 parts += [(stick, parts[0][1] if parts else None) for stick in sticks]
             for color in dict.fromkeys(color for _, color in parts):
@@ -158,6 +158,9 @@ def decimated(mesh: Any, faces: int) -> Any:
     if len(mesh.faces) <= faces:
         return mesh
     need_extra("fast_simplification", "viz", "large meshes are decimated")
+    # triangles that do not share their corners would shrink one by one
+    mesh = mesh.copy()
+    mesh.merge_vertices(merge_tex=True, merge_norm=True)
     fewer = mesh.simplify_quadric_decimation(face_count=faces)
     return fewer if len(fewer.faces) else mesh
 

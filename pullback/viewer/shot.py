@@ -12,8 +12,8 @@ from pullback.core.errors import PullbackError
 from pullback.description.visuals import Color
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
-from pullback.viewer.motion import Film, Forces, contact_forces, film, finite_part, vectors_at
-from pullback.viewer.stage import FORCE, GRADIENT, PATHS, Arrows, Frame, Stage
+from pullback.viewer.motion import Forces, contact_forces, film, finite_part, vectors_at
+from pullback.viewer.stage import FORCE, GRADIENT, PATHS, Arrows, Stage
 
 Tensor = torch.Tensor
 Vectors = Mapping[str, Tensor | np.ndarray]
@@ -110,6 +110,3 @@ def _points(given: str | Tensor | np.ndarray) -> np.ndarray:
     if points.ndim != 2 or points.shape[1] != 3 or len(points) < 2:
         raise PullbackError(f"a path has shape {points.shape}; expected points (n, 3), or the name of what moves")
     return points
-
-
-__all__ = ["Drawing", "Film", "Frame", "Shot"]

@@ -147,7 +147,7 @@ class Stage:
 
     def frame(self, poses: dict[str, dict[int, Poses]], lines: Sequence[np.ndarray] = ()) -> Frame:
         """Return where things happen: around all that moves, and static shapes that are not much larger."""
-        boxes = [_corners(actor, poses[actor.item.name][actor.link]) for actor in self.actors]
+        boxes = [corners_of(actor, poses[actor.item.name][actor.link]) for actor in self.actors]
         moving = [box.reshape(-1, 3) for actor, box in zip(self.actors, boxes) if not actor.is_static]
         static = [box[0].reshape(-1, 3) for actor, box in zip(self.actors, boxes) if actor.is_static]
         points = np.concatenate([np.zeros((0, 3)), *(moving or static), *lines])
@@ -178,7 +178,7 @@ def _differs(item: Placed) -> bool:
     return any(np.ndim(value) > 1 and len(value) > 1 for value in values if value is not None)
 
 
-def _corners(actor: Actor, pose: Poses) -> np.ndarray:
+def corners_of(actor: Actor, pose: Poses) -> np.ndarray:
     """Return the corners (F, tiles, 8, 3) of a mesh's bounding box in each moment."""
     bounds = np.stack([actor.mesh.vertices.min(0), actor.mesh.vertices.max(0)])
     corners = np.array([bounds[[i, j, k], [0, 1, 2]] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
