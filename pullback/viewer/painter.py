@@ -190,7 +190,7 @@ class Painter:
             picture[(number >= 0) & near] *= SHADOW
 
     def _fill(self, triangles: Triangles | None, depth: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Fill triangles in front of the depths; return the number of the nearest at each pixel (-1: none), its shade."""
+        """Fill triangles in front of the depths; return the number of the nearest (-1: none) and its shade (H, W)."""
         number = torch.full(depth.shape, -1, dtype=torch.int32)
         shade = torch.zeros(depth.shape)
         if triangles is not None and len(triangles.corners):

@@ -54,7 +54,7 @@ class Physics:
 class Pull:
     """A spring between a point of a link and a target, in one of the worlds.
 
-    Its impulse over `dt` is λ = dt (k (target − x − dt v⁺) − d v⁺), where v⁺ = v + A λ is the velocity of the point after
+    Its impulse over `dt` is λ = dt (k (target − x − dt v⁺) − d v⁺), where v⁺ = v + A λ is the point's velocity after
     it and A = J M⁻¹ Jᵀ: implicit, and so stable however long dt is. k and d follow from the mass it pulls at, 3/tr(A).
     """
 

@@ -118,7 +118,8 @@ class SimPanel(Panel):
             self.speed = self.gui.add_dropdown("speed", ("0.05", "0.1", "0.25", "0.5", "1"), initial_value="1")
             self.show_forces = self.gui.add_checkbox("contact forces", False)
             names = stage.links()
-            self.body = self.gui.add_dropdown("pull or push", names, initial_value=names[-1]) if names else None
+            chosen = names[0 if self._floats(stage) else -1] if names else ""
+            self.body = self.gui.add_dropdown("pull or push", names, initial_value=chosen) if names else None
             if self.body is not None:
                 self.button("push", self._push)
         self.joints = Joints(self, stage.items, start.q[0].double().cpu().numpy())
@@ -141,6 +142,12 @@ class SimPanel(Panel):
     def _items(self, sim: Sim | None) -> Sequence[Placed]:
         assert sim is not None
         return sim.world.items
+
+    @staticmethod
+    def _floats(stage: Stage) -> bool:
+        """Tell whether the first thing that moves is a robot without a fixed base, which is pulled at its base."""
+        robots = [item.robot for item in stage.items if item.robot is not None]
+        return bool(robots) and robots[0].model.base == "floating"
 
     def _select_by_click(self, actor: Any, node: Any) -> None:
         robot = actor.item.robot
@@ -285,7 +292,7 @@ class RobotPanel(SimPanel):
         self.robot = robot
         self.world = World()
         self.world.add_ground()
-        self.name = self.world.add(robot, missing_meshes="ignore", collision_links=())
+        self.name = self.world.add(robot, q=_within_limits(robot), missing_meshes="ignore", collision_links=())
         self._stand()
         q = self.world.initial_q(dtype=torch.float64)[None]
         super().__init__(server, None, State(q, torch.zeros(1, robot.nv, dtype=torch.float64)), 0)
@@ -343,3 +350,14 @@ class RobotPanel(SimPanel):
                 mass = max(float(inertia[k, k]), 1e-4)
                 servos[body.joint.name] = PositionServo(kp=mass * STIFFNESS**2, kd=2.0 * mass * STIFFNESS, limit=np.inf)
         return servos
+
+
+def _within_limits(robot: RobotModel) -> dict[str, float]:
+    """Return the coordinates of joints whose limits the robot's start is outside of, at their limits."""
+    start, found = robot.initial_q().tolist(), {}
+    for body in robot.model.bodies:
+        if one_dof(body) and body.joint.mimic is None:
+            here, limits = start[robot.model.q_start[body.joint.name]], body.joint.limits
+            if not limits.lower <= here <= limits.upper:
+                found[body.joint.name] = float(np.clip(here, limits.lower, limits.upper))
+    return found
