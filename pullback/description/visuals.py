@@ -5,6 +5,7 @@ Whatever cannot be drawn is left out without a word: a robot that simulates shou
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,19 @@ from pullback.core.errors import DescriptionError, PullbackError
 from pullback.description.mjcf import Reader, import_mujoco
 from pullback.description.mjcf_limits import check_mjcf
 from pullback.description.packages import find_mesh
-from pullback.description.tree import Pose, Shape
+from pullback.description.tree import Pose, Shape, Tree
 from pullback.description.urdf import SIZES, numbers_of, rotation_of
 from pullback.description.xml_file import parse_xml
 
 Color = tuple[int, int, int]
 
+INSTALLED = {
+    "panda": "panda_description/urdf/panda.urdf",
+    "panda_gripper": "panda_description/urdf/panda.urdf",
+    "ur5": "ur_description/urdf/ur5_robot.urdf",
+    "allegro": "allegro_hand_description/urdf/allegro_left_hand.urdf",
+}
+"""Shipped robots -> files of the package example-robot-data with the same links in the same frames, and meshes."""
 DRAWN_GROUPS = 3
 """MuJoCo's own viewer draws geoms of groups 0 to 2."""
 
@@ -38,6 +46,18 @@ def read_visuals(path: Path) -> dict[str, list[Visual]]:
         return _of_mjcf(path, root) if root.tag == "mujoco" else _of_urdf(path, root)
     except (OSError, PullbackError):
         return {}
+
+
+def visual_file(tree: Tree) -> Path | None:
+    """Return the file that says how a robot looks: its own, or for a shipped robot that of example-robot-data."""
+    if tree.visual_file is not None or tree.source not in INSTALLED:
+        return tree.visual_file
+    try:
+        package = distribution("example-robot-data")
+    except PackageNotFoundError:
+        return None
+    path = Path(str(package.locate_file(f"cmeel.prefix/share/example-robot-data/robots/{INSTALLED[tree.source]}")))
+    return path if path.is_file() else None
 
 
 # -- URDF --------------------------------------------------------------------------------------------------------

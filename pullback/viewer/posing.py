@@ -19,7 +19,7 @@ from pullback.robot.model import RobotModel
 from pullback.viewer.motion import Film, Forces, contact_forces, find_link, is_free_body
 from pullback.viewer.panels import Panel
 from pullback.viewer.physics import Physics, Pull
-from pullback.viewer.stage import FORCE, Arrows, Stage, corners_of
+from pullback.viewer.stage import FORCE, Arrows, Frame, Stage, corners_of
 
 Tensor = torch.Tensor
 
@@ -27,10 +27,14 @@ DT = 1.0 / 240.0
 """Step of a robot that is dropped into physics [s]."""
 STIFFNESS = 15.0
 """Frequency [rad/s] of a joint's servo and the inertia about the joint."""
+HANGS = -0.1
+"""A robot with a fixed base that reaches below this height [m] hangs, and has its ground further down."""
 SUNK = 2e-3
 """Links that overlap the ground by more than this [m] at the start, as those that stand in it, do not touch it."""
 PUSH = 1.0
 """Velocity that a push gives [m/s]."""
+FAR = 20.0
+"""Ground that is further away, in radii of what is there, is not looked at."""
 MANY_WORLDS = 64
 """Worlds that are drawn side by side unless asked for."""
 
@@ -61,9 +65,11 @@ class Joints:
         reach = 1.0 if body.kind == "prismatic" else np.pi
         low = joint.limits.lower if np.isfinite(joint.limits.lower) else min(-reach, here)
         high = joint.limits.upper if np.isfinite(joint.limits.upper) else max(reach, here)
-        low, high = min(low, here), max(high, here)
+        # whole steps, within the limits
+        low, high = np.ceil(1e4 * min(low, here)) / 1e4, np.floor(1e4 * max(high, here)) / 1e4
+        here = float(np.clip(here, low, high))
         unit = "m" if body.kind == "prismatic" else "rad"
-        step = max((high - low) / 1000, 1e-6)
+        step = 1e-4 if high - low < 0.5 else 1e-3
         slider = panel.gui.add_slider(joint.name, low, high, step, here, hint=f"{low:.3g} to {high:.3g} {unit}")
         panel.on_update(slider, lambda: self.changed.append(place))
         self.sliders.append((place, f"{item.name}/{joint.name}", slider))
@@ -106,7 +112,7 @@ class SimPanel(Panel):
     def __init__(self, server: Any, sim: Sim | None, start: State, worlds: int | Sequence[int] | None) -> None:
         given = range(min(len(start.q), MANY_WORLDS)) if worlds is None else worlds
         stage = Stage(self._items(sim), [given] if isinstance(given, int) else list(given))
-        frame = stage.arrange(start.q[None])
+        frame = _with_ground(stage, start.q[None])
         super().__init__(server, stage, frame)
         self.stage, self.frame = stage, frame
         self.start, self.physics = start, None if sim is None else Physics(sim, start)
@@ -291,22 +297,27 @@ class RobotPanel(SimPanel):
     def __init__(self, server: Any, robot: RobotModel) -> None:
         self.robot = robot
         self.world = World()
-        self.world.add_ground()
+        self.ground = self.world.add_ground()
         self.name = self.world.add(robot, q=_within_limits(robot), missing_meshes="ignore", collision_links=())
-        self._stand()
+        self.height = self._stand()
         q = self.world.initial_q(dtype=torch.float64)[None]
         super().__init__(server, None, State(q, torch.zeros(1, robot.nv, dtype=torch.float64)), 0)
 
     def _items(self, sim: Sim | None) -> Sequence[Placed]:
         return self.world.items
 
-    def _stand(self) -> None:
-        """Put a robot that floats on the ground."""
+    def _stand(self) -> float:
+        """Put a robot that floats on the ground, and the ground below one that hangs; return the ground's height."""
+        stage, item = Stage(self.world.items), self.world.items[-1]
+        poses = stage.poses(self.world.initial_q(dtype=torch.float64)[None, None])
+        corners = [corners_of(actor, poses[item.name][actor.link])[..., 2].min() for actor in stage.actors]
+        lowest = float(min(corners, default=0.0))
         if self.robot.model.base == "floating":
-            stage, item = Stage(self.world.items), self.world.items[-1]
-            poses = stage.poses(self.world.initial_q(dtype=torch.float64)[None, None])
-            lowest = min(corners_of(actor, poses[item.name][actor.link])[..., 2].min() for actor in stage.actors)
-            item.position = item.position - np.array([0.0, 0.0, float(lowest)])
+            item.position = item.position - np.array([0.0, 0.0, lowest])
+            return 0.0
+        height = lowest - 0.5 * abs(lowest) if lowest < HANGS else 0.0
+        self.world.set_shape(self.ground, position=(0.0, 0.0, height))
+        return height
 
     def _compile(self) -> Physics:
         with warnings.catch_warnings():
@@ -324,7 +335,7 @@ class RobotPanel(SimPanel):
     def _sim(self, links: Sequence[str] | None) -> Sim:
         """Return the robot on the ground, where shapes of some of its links, or of all of them, may touch."""
         world, item = World(), self.world.items[-1]
-        world.add_ground()
+        world.add_ground(height=self.height)
         floating = self.robot.model.base == "floating"
         world.add(
             self.robot,
@@ -350,6 +361,14 @@ class RobotPanel(SimPanel):
                 mass = max(float(inertia[k, k]), 1e-4)
                 servos[body.joint.name] = PositionServo(kp=mass * STIFFNESS**2, kd=2.0 * mass * STIFFNESS, limit=np.inf)
         return servos
+
+
+def _with_ground(stage: Stage, q: Tensor) -> Frame:
+    """Return where the action of q (1, B, nq) is, with the ground that things will fall to."""
+    centre, radius = stage.arrange(q)
+    feet = [centre - plane.rotation[:, 2] * ((centre - plane.point) @ plane.rotation[:, 2]) for plane in stage.planes]
+    near = [foot[None] for foot in feet if np.linalg.norm(foot - centre) < FAR * radius]
+    return stage.arrange(q, near)
 
 
 def _within_limits(robot: RobotModel) -> dict[str, float]:

@@ -13,7 +13,7 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.core.extras import need_extra
 from pullback.description.compile import WORLD
-from pullback.description.visuals import Color, Visual, read_visuals
+from pullback.description.visuals import Color, Visual, read_visuals, visual_file
 from pullback.rigid.collide.convex.hulls import Hull
 from pullback.rigid.world.items import CollisionShape, Placed, rotation_matrix, shape_of_link
 from pullback.rigid.world.shapes import SHAPE_KINDS
@@ -56,7 +56,7 @@ def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
     """Return the triangles of all links and static shapes that have some, by colours; planes are left out."""
     drawn = []
     for item in items:
-        file = item.robot.model.tree.visual_file if item.robot else None
+        file = visual_file(item.robot.model.tree) if item.robot else None
         visuals = read_visuals(file) if file else {}
         for link in range(len(item.robot.model.links)) if item.robot else [WORLD]:
             parts = _visual_parts(item, link, visuals, world)
