@@ -209,6 +209,9 @@ class SimPanel(Panel):
         actors = [a for a in self.stage.actors if a.item is item and a.link == link]
         points = np.concatenate([a.mesh.vertices for a in actors]) if actors else np.zeros((1, 3))
         self.pull = Pull(self.body.value, 0.5 * (points.min(0) + points.max(0)), self.stage.worlds[0])
+        # its arrows stand out of the body
+        reach = float(np.linalg.norm(points.max(0) - points.min(0)))
+        self.handle.scale = max(0.25 * self.frame.radius, 0.8 * reach)
         self.handle.visible = self.running
         self._follow()
 

@@ -132,7 +132,7 @@ def test_physics_runs_and_a_body_is_dragged(browser, falling) -> None:
         page.until(lambda picture: abs(float(panel.physics.state.qd[0, 5])) < 0.01, "the ball does not come to rest")
         # the arrow of the handle that points upwards
         place, up = np.array(panel.handle.position), np.array([0.0, 0.0, 1.0])
-        low, high = screen(viewer, place + 0.7 * panel.handle.scale * up), screen(viewer, place + 0.9 * up)
+        low, high = screen(viewer, place + 0.75 * panel.handle.scale * up), screen(viewer, place + 0.9 * up)
         page.page.mouse.move(*low)
         page.page.wait_for_timeout(1000)
         page.page.mouse.down()
