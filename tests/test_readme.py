@@ -1,4 +1,4 @@
-"""The Python blocks of the README and of the tutorial run, in order, in one namespace, as a newcomer would type them."""
+"""The Python blocks of README, start page and tutorial run, in order, as a newcomer would type them."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parent.parent
-README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
+README, START, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -32,6 +32,10 @@ def test_the_front_page_runs(tmp_path, monkeypatch):
     torch.testing.assert_close(found["motion"].q[-1, :, 0].detach(), 1.0 / (2 * 9.81 * mu), rtol=0.02, atol=0.0)
     torch.testing.assert_close(found["friction"].grad, -1.0 / (2 * 9.81 * mu**2), rtol=0.02, atol=0.0)
     assert (tmp_path / "out" / "slide.html").is_file()
+
+
+def test_the_start_page_runs():
+    assert run_blocks(START, 1)["q"].grad.shape == (1000, 7)
 
 
 def test_the_tutorial_runs_and_the_mass_is_learned(tmp_path, monkeypatch):

@@ -9,13 +9,16 @@ from typing import Any
 from pullback.viewer.scene import Scene
 from pullback.viewer.stage import Frame, Stage
 
+ASIDE = 0.5
+"""How far things are moved to the left of the middle, in radii: sliders cover the right of the page."""
+
 
 class Panel:
     """Sliders and buttons beside a scene; `tick` is called for every frame, by one thread."""
 
     def __init__(self, server: Any, stage: Stage, frame: Frame) -> None:
         self.server, self.gui = server, server.gui
-        self.scene = Scene(server, stage, frame)
+        self.scene = Scene(server, stage, frame, ASIDE)
         self.text = self.gui.add_markdown("")
         self._notes: list[Callable[[], None]] = []
         self._lock = threading.Lock()

@@ -33,6 +33,8 @@ SUNK = 2e-3
 """Links that overlap the ground by more than this [m] at the start, as those that stand in it, do not touch it."""
 PUSH = 1.0
 """Velocity that a push gives [m/s]."""
+ROOM = 1.2
+"""Room around what is there for what will move, as a factor of its radius."""
 FAR = 20.0
 """Ground that is further away, in radii of what is there, is not looked at."""
 MANY_WORLDS = 64
@@ -371,7 +373,8 @@ def _with_ground(stage: Stage, q: Tensor) -> Frame:
     centre, radius = stage.arrange(q)
     feet = [centre - plane.rotation[:, 2] * ((centre - plane.point) @ plane.rotation[:, 2]) for plane in stage.planes]
     near = [foot[None] for foot in feet if np.linalg.norm(foot - centre) < FAR * radius]
-    return stage.arrange(q, near)
+    centre, radius = stage.arrange(q, near)
+    return Frame(centre, ROOM * radius)
 
 
 def _within_limits(robot: RobotModel) -> dict[str, float]:

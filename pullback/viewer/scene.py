@@ -60,10 +60,11 @@ def _check_port(host: str, port: int) -> None:
 class Scene:
     """The nodes that viser draws of a stage; `show` moves them."""
 
-    def __init__(self, server: Any, stage: Stage, frame: Frame) -> None:
+    def __init__(self, server: Any, stage: Stage, frame: Frame, aside: float = 0.0) -> None:
+        """Draw everything once; `aside` moves it to the left of the picture's middle, in radii of the frame."""
         self.server, self.scene = server, server.scene
         self.stage, self.frame = stage, frame
-        self._look()
+        self._look(aside)
         for plane in stage.planes:
             self._add_plane(plane, opaque=True)
         if not stage.planes:
@@ -73,14 +74,17 @@ class Scene:
         self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
         self.arrows: dict[str, Any] = {}
 
-    def _look(self) -> None:
+    def _look(self, aside: float) -> None:
         """Put the camera, with z upwards, and the light."""
         server, (centre, radius) = self.server, self.frame
         server.scene.set_up_direction("+z")
         camera = server.initial_camera
         camera.fov = FIELD_OF_VIEW
-        camera.look_at = centre
-        camera.position = camera_position(self.frame)
+        position = camera_position(self.frame)
+        across = np.cross(centre - position, [0.0, 0.0, 1.0])
+        shift = aside * radius * across / np.linalg.norm(across)
+        camera.look_at = centre + shift
+        camera.position = position + shift
         camera.near, camera.far = 0.01 * radius, 200.0 * radius
         server.scene.configure_default_lights(enabled=True, cast_shadow=True)
 
