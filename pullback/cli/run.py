@@ -89,8 +89,8 @@ def _plain(value: Any) -> Any:
     fields: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         fields = {str(name): x for name, x in value.items()}
-    elif hasattr(value, "_asdict"):
-        fields = value._asdict()
+    elif (as_dict := getattr(value, "_asdict", None)) is not None:
+        fields = as_dict()
     elif dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     kept = {name: _plain(x) for name, x in fields.items()}

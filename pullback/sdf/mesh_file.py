@@ -41,7 +41,8 @@ def _color_of(mesh: Any) -> Color | None:
     material = getattr(visual, "material", None)
     rgba = visual.main_color if material is None else material.main_color
     r, g, b = (int(x) for x in rgba[:3])
-    return r, g, b
+    # materials that have a texture, or nothing at all, come as black
+    return (r, g, b) if r or g or b else None
 
 
 def _read(path: str | Path, convert: Callable[[Any], Any], process: bool) -> Any:

@@ -50,6 +50,10 @@ class Viewer:
     def __repr__(self) -> str:
         return f"Viewer({self.url}{', stopped' if self._stopped.is_set() else ''})"
 
+    def _repr_html_(self) -> str:
+        """Show the page in a notebook's cell."""
+        return f'<iframe src="{self.url}" width="100%" height="520" style="border: 0"></iframe>'
+
     def _run(self) -> None:
         """Draw frame after frame: GUI callbacks only take notes, so that one thread alone touches the simulation."""
         last = time.perf_counter()

@@ -45,9 +45,10 @@ def save_video(
     if not speed > 0.0:
         raise PullbackError(f"speed is {speed}; give a positive number, 1 for real time")
     encoder = need_extra("imageio_ffmpeg", "viz", "mp4 files are encoded") if kind == ".mp4" else None
-    fps = float(drawing.pop("fps", 30.0))
+    fps = float(drawing.get("fps", 30.0))
     # as many frames a second are shown whatever the speed
-    shot = Shot(sim, states, fps=fps / speed, **drawing)
+    drawing["fps"] = fps / speed
+    shot = Shot(sim, states, **drawing)
     path.parent.mkdir(parents=True, exist_ok=True)
     frames = draw(shot, size)
     if encoder is None:
