@@ -8,17 +8,16 @@ iteration on the arm spends its time; `--quick` is a fast look.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from bench import control_arm, control_contact, control_identify, control_swing_up, control_tasks
 from bench.robot import Rows
+from bench.table import print_table
 
 PARTS: dict[str, Callable[..., tuple[Rows, dict[str, float]]]] = {
     "arm": control_arm.measure,
@@ -37,22 +36,12 @@ def main() -> int:
         for name, value in control_arm.parts(15).items():
             print(f"{name:40s} {value:.0f}")
         return 0
-    console, out = Console(width=170), Path("out")
-    out.mkdir(exist_ok=True)
-    table = Table(title="gradients at work, one thread, float64 (GPU: float32)")
-    for heading in ("what", "reached", "beside it", "bar"):
-        table.add_column(heading)
-    figures: dict[str, float] = {}
-    missed = 0
-    for name in [name for name in PARTS if name in sys.argv] or [name for name in PARTS if name != "arm-batch"]:
-        rows, found = PARTS[name](quick="--quick" in sys.argv)
-        figures |= found
-        for row in rows:
-            table.add_row(*row)
-            missed += any("MISSED" in cell for cell in row)
-        (out / "bench_control.json").write_text(json.dumps(figures, indent=2))
-    console.print(table)
-    print(f"figures: {out / 'bench_control.json'}; bars missed: {missed}")
+    names = [name for name in PARTS if name in sys.argv] or [name for name in PARTS if name != "arm-batch"]
+    parts = [partial(PARTS[name], quick="--quick" in sys.argv) for name in names]
+    title, headings = "gradients at work, one thread, float64 (GPU: float32)", ("what", "reached", "beside it", "bar")
+    rows = print_table(title, headings, parts, Path("out") / "bench_control.json")
+    missed = sum(any("MISSED" in cell for cell in row) for row in rows)
+    print(f"bars missed: {missed}")
     return min(missed, 1)
 
 

@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 import pullback as pb
+from bench.table import Rows
 from bench.timing import time_in_turns
 
 BATCH = 1024
 ROUNDS = 30
 
 Tensor = torch.Tensor
-Rows = list[tuple[str, str, str, str]]
 
 
 def states(robot: pb.RobotModel, batch: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,14 +27,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import pullback as pb
 from bench.closed_loop import measure_loop
 from bench.laikagos import JOINTS, TOES, Call, Standing, forward_and_backward, peer_xml, stand
 from bench.mujoco_models import MujocoRollout, has_mujoco_warp, mujoco_warp_steps
 from bench.robot import Rows, verdict
+from bench.table import Figures, Part, print_table
 from bench.timing import time_in_turns, times_in_turns
 
 LENGTHS = (50, 100, 500, 1000, 5000)
@@ -43,7 +42,6 @@ ROBOTS = 10
 MB = 1e6
 
 Tensor = torch.Tensor
-Figures = dict[str, float]
 
 
 def line(
@@ -358,7 +356,7 @@ def main() -> None:
     quick, full = "--quick" in sys.argv, "--full" in sys.argv
     out = Path("out")
     out.mkdir(exist_ok=True)
-    parts: list[Callable[[], tuple[Rows, Figures]]] = []
+    parts: list[Part] = []
     if "--gpu-only" not in sys.argv:
         parts = [
             lambda: measure_one(2 if quick else 20),
@@ -372,18 +370,9 @@ def main() -> None:
         parts.append(lambda: measure_gpu(1 if quick else 5, (4096, 8192, 32768)))
     elif "--gpu-only" in sys.argv:
         sys.exit("there is no GPU here")
-    table = Table(title="Laikago on its toes, dt 1 ms, medians, one thread, float64 (GPU: float32)")
-    for heading in ("what", "Pullback", "peer", "ratio"):
-        table.add_column(heading)
-    figures: Figures = {}
-    for part in parts:
-        rows, found = part()
-        figures |= found
-        for cells in rows:
-            table.add_row(*cells)
-        (out / "bench_sim.json").write_text(json.dumps(figures, indent=2))
-    Console(width=150).print(table)
-    print(f"figures: {out / 'bench_sim.json'}, {out / 'bench_sim_checkpoints.png'}")
+    title = "Laikago on its toes, dt 1 ms, medians, one thread, float64 (GPU: float32)"
+    print_table(title, ("what", "Pullback", "peer", "ratio"), parts, out / "bench_sim.json")
+    print(f"picture: {out / 'bench_sim_checkpoints.png'}")
 
 
 if __name__ == "__main__":

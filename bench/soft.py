@@ -24,12 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import pullback.soft as soft
 from bench.robot import Rows, verdict
-from bench.sim import Figures, peak_of
+from bench.sim import peak_of
+from bench.table import Figures, print_table
 from bench.timing import synchronize
 
 CELL, DT = 1.0 / 64.0, 1e-4
@@ -235,20 +234,8 @@ def main() -> None:
         parts.append(measure_empty_space)
     if torch.cuda.is_available():
         parts.append(lambda: measure_sizes((32, 64, 100), "cuda"))
-    table = Table(title="Elastic material points, float32, two threads on a CPU")
-    for heading in ("what", "Pullback", "other", "bar"):
-        table.add_column(heading)
-    out = Path("out")
-    out.mkdir(exist_ok=True)
-    figures: Figures = {}
-    for part in parts:
-        rows, found = part()
-        figures |= found
-        for cells in rows:
-            table.add_row(*cells)
-        (out / "bench_soft.json").write_text(json.dumps(figures, indent=2))
-    Console(width=150).print(table)
-    say(f"figures: {out / 'bench_soft.json'}")
+    title = "Elastic material points, float32, two threads on a CPU"
+    print_table(title, ("what", "Pullback", "other", "bar"), parts, Path("out") / "bench_soft.json")
 
 
 if __name__ == "__main__":

@@ -27,13 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.nn.functional import mse_loss
 
 import pullback.thermal as th
 from bench.robot import Rows, verdict
-from bench.sim import Figures, limit, peak_of
+from bench.sim import limit, peak_of
+from bench.table import Figures, print_table
 from bench.timing import synchronize
 
 DATA = Path(__file__).parents[1] / "tests" / "thermal" / "data"
@@ -218,20 +217,8 @@ def main() -> None:
             bar = (10.0 if device == "cuda" else 60.0) * end / END * steps / counts[0]
             parts.append(lambda steps=steps, device=device, bar=bar: measure_hourglass(steps, device, bar, end))
         parts.append(lambda device=device: measure_sizes(sizes, device))
-    table = Table(title="Heat in a growing part, explicit, float32, two threads on a CPU")
-    for heading in ("what", "Pullback", "other", "bar"):
-        table.add_column(heading)
-    out = Path("out")
-    out.mkdir(exist_ok=True)
-    figures: Figures = {}
-    for part in parts:
-        rows, found = part()
-        figures |= found
-        for cells in rows:
-            table.add_row(*cells)
-        (out / "bench_thermal.json").write_text(json.dumps(figures, indent=2))
-    Console(width=150).print(table)
-    say(f"figures: {out / 'bench_thermal.json'}")
+    title = "Heat in a growing part, explicit, float32, two threads on a CPU"
+    print_table(title, ("what", "Pullback", "other", "bar"), parts, Path("out") / "bench_thermal.json")
 
 
 if __name__ == "__main__":

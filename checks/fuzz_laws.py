@@ -68,7 +68,7 @@ class Laws:
         self.p, self.scale, self.turning_energy = np.zeros((n, nv)), np.zeros((n, nv)), np.zeros(n)
         self.poses: list[Poses] = []
         self.before, self.without, self.after = (np.zeros((len(contacts), 3)) for _ in range(3))
-        self.push = np.zeros(n)
+        self.push, self.mobility = np.zeros(n), np.zeros(len(contacts))
         self.parts: dict[str, tuple[pb.RobotModel, slice, slice]] = {}
         self.gravity = torch.as_tensor(drawn.world.gravity, dtype=torch.float64).expand(n, 3)
         at_q = at_v = at_u = 0
@@ -125,10 +125,13 @@ class Laws:
         self.poses.append(link_poses(robot, item, q))
         self.scale[:, v_at] = scale.numpy()
         self.p[:, v_at] = p
-        self.add_contacts(item, robot, q, v_at)
+        self.add_contacts(item, robot, q, v_at, M.numpy())
 
-    def add_contacts(self, item: Placed, robot: pb.RobotModel, q: Tensor, v_at: slice) -> None:
-        """Take the contacts' impulses out of p, and add the item's share of the velocities at their points."""
+    def add_contacts(self, item: Placed, robot: pb.RobotModel, q: Tensor, v_at: slice, M: Array) -> None:
+        """Take the contacts' impulses out of p, and add the item's share of the velocities at their points.
+
+        And of their mobility, the trace of J M^-1 J^T.
+        """
         sim, contacts = self.drawn.sim, self.contacts
         turn = item.rotation if robot.model.base == "fixed" else np.eye(3)
         links = {shape.name: robot.model.links[shape.link].name for shape in item.shapes if shape.body >= 0}
@@ -143,6 +146,7 @@ class Laws:
                 linear, angular = (turn @ x.numpy() for x in jacobians)
                 arm = contacts.point[chosen] - self.poses[-1][link][1][rows]
                 J = linear + np.cross(angular.swapaxes(1, 2), arm[:, None]).swapaxes(1, 2)
+                self.mobility[chosen] += np.einsum("cij,cji->c", J, np.linalg.solve(M[rows], J.swapaxes(1, 2)))
                 for out, v in ((self.before, self.v0), (self.without, self.free), (self.after, self.v1)):
                     out[chosen] += sign * np.einsum("cij,cj->ci", J, v[:, v_at].numpy()[rows])
                 impulse = sim.dt * contacts.force[chosen]
@@ -150,6 +154,16 @@ class Laws:
                 np.add.at(self.scale[:, v_at], rows, np.einsum("cij,ci->cj", np.abs(J), np.abs(impulse)))
                 np.add.at(total, rows, sign * impulse)
         self.push += np.linalg.norm(total, axis=1)
+
+    def rounding(self, impulse: Array) -> Array:
+        """Return the velocity (contacts,) that the rounding of the largest impulse of a step may be wrong by.
+
+        What the exact solver takes for a solution: eq. (14) of exact_solver.md.
+        """
+        units, most = (36 * 2.2e-16, 1e-8) if self.drawn.sim.dtype == torch.float64 else (36 * 1.2e-7, 1e-3)
+        largest = np.zeros(len(self.p))
+        np.maximum.at(largest, self.contacts.row, self.mobility * np.linalg.norm(impulse, axis=1))
+        return np.minimum(units * largest, most)[self.contacts.row]
 
     def bounds(self) -> tuple[Array, Array, Array]:
         """Return the least and the largest impulse (n, nv) that limits and dry friction may give every dof.
@@ -246,8 +260,15 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     edge = 1e-8 if double else 1e-3
     unsure = (np.abs(approach + contact.restitution_threshold) < edge) | (np.abs(closing) < dt * edge)
     unsure |= np.abs(rebound) < edge
+    speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + 1e-3
+    speed += np.abs(np.where(is_impact, rebound, bias)) + laws.rounding(impulse) / solution
+    # impacts that would add energy do not bounce, all of a step: eq. (5a) of contact_step.md
+    bounced, closed = ((leaving + x + contact.cfm * normal) / speed for x in (rebound, bias))
+    refused, stopped = (np.zeros(len(code), dtype=bool) for _ in range(2))
+    np.logical_or.at(refused, row, is_impact & (closed < -solution))
+    np.logical_or.at(stopped, row, is_impact & (bounced < -solution))
+    is_impact &= ~(stopped & ~refused)[row]
     bias = np.where(is_impact, rebound, bias)
-    speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + np.abs(bias) + 1e-3
     wanted = (leaving + bias + contact.cfm * normal) / speed
     judged = solved[row] & ~unsure
     check("solved steps: approach", -wanted, solution, judged, row)

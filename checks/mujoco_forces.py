@@ -47,7 +47,6 @@ class Oracle:
         model = self.model
         model.opt.density = model.opt.viscosity = 0.0
         model.opt.wind[:] = 0.0
-        model.body_gravcomp[:] = 0.0
         for t in range(model.ntendon):
             if model.wrap_type[model.tendon_adr[t]] != mujoco.mjtWrap.mjWRAP_JOINT:
                 model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0

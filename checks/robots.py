@@ -110,7 +110,7 @@ def examine(name: str, file: Path) -> Row:
         try:
             robot = pb.load(file, dtype=torch.float64)
         except PullbackError as error:
-            row.said = str(error)
+            row.said = f"{error}{pinocchios_word(file) if file.suffix == '.urdf' else ''}"
             return row
         row.loads, row.problems = True, robot.model.tree.problems
         row.size = f"{len(robot.model.links)} links, {robot.nv} dofs"
@@ -119,6 +119,17 @@ def examine(name: str, file: Path) -> Row:
         if file.suffix == ".xml" and robot.nv:
             row.errors, row.said = compare_with_mujoco(robot, file)
     return row
+
+
+def pinocchios_word(file: Path) -> str:
+    """Return whether Pinocchio reads a file that we do not."""
+    import pinocchio  # pyright: ignore[reportMissingImports]
+
+    try:
+        pinocchio.buildModelFromUrdf(str(file))
+    except Exception:
+        return " (Pinocchio refuses it too)"
+    return " (Pinocchio reads it)"
 
 
 def compare(row: Row, robot: pb.RobotModel, file: Path) -> None:

@@ -31,8 +31,10 @@ with collection_paused:
     from pullback.rigid.state import Contact, State, Trajectory
     from pullback.rigid.world.actuators import AffineActuator, PositionServo, Torque, VelocityServo
     from pullback.rigid.world.dc_motor import DCMotor
+    from pullback.rigid.world.soft_stop import SoftStopMotor
     from pullback.rigid.world.world import World
     from pullback.robot.data import MotionData, NMSELoss, random_torque_motion, sine_motion
+    from pullback.robot.decompose import decompose_mesh
     from pullback.robot.export import export_urdf
     from pullback.robot.ik import IKResult, inverse_kinematics
     from pullback.robot.load import load
@@ -74,6 +76,7 @@ __all__ = [
     "Sim",
     "SimulationWarning",
     "Smoothing",
+    "SoftStopMotor",
     "State",
     "SymmetricPositiveDefinite",
     "Torque",
@@ -82,6 +85,7 @@ __all__ = [
     "VelocityServo",
     "World",
     "control",
+    "decompose_mesh",
     "export_urdf",
     "file_limits",
     "get_num_threads",

@@ -1,4 +1,4 @@
-"""Check that imports inside `pullback` point one way, and that files stay small enough to hold in the head.
+"""Check that imports inside `pullback` point one way, and that files and parameter lists stay short.
 
     cli -> tasks -> learn -> control, viewer -> soft -> rigid | thermal -> robot, rollout
         -> description, spatial, sdf -> core
@@ -8,6 +8,7 @@ Packages of one layer may lean on each other in one direction only; `rigid` and 
 torch. torch and warp meet in `core/tensors.py` alone: it owns lifetimes and streams across the border, and a second
 place would get them wrong.
 Optional packages are imported inside functions, or at the top of the one place that is about them.
+A function has at most 10 parameters on the host, 12 in kernels: what belongs together is a struct or a dataclass.
 
 Usage: python tools/check_layers.py [ROOT]
 """
@@ -53,6 +54,16 @@ MAX_EXAMPLE_LINES = 80
 
 # path -> the reason it is allowed to be longer
 LONG_FILES: dict[str, str] = {}
+
+MAX_PARAMETERS = 10
+MAX_KERNEL_PARAMETERS = 12
+
+# file:function -> the reason it is allowed more parameters
+LONG_SIGNATURES: dict[str, str] = {
+    "pullback/rigid/world/world.py:add": "public, one positional, the others named options that help() lists",
+    "pullback/rigid/step/split_vjp_kernels.py:part_vjp": "13: the parts of a split step, which are being written anew",
+    "pullback/robot/ik.py:inverse_kinematics": "public, 11: seven are named options that help() lists",
+}
 
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -173,6 +184,24 @@ def check_size(path: str, text: str) -> Iterator[str]:
         yield f"{path}:{lines}: {lines} lines; at most {limit}, or a reason in LONG_FILES of tools/check_layers.py"
 
 
+def check_parameters(path: str, text: str) -> Iterator[str]:
+    """Check the number of parameters of each function, `self` apart."""
+    for node in ast.walk(ast.parse(text, path)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        given = node.args
+        named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+        count = sum(one.arg not in ("self", "cls") for one in named)
+        made_by = [ast.unparse(one) for one in node.decorator_list]
+        on_device = any(name.startswith(("wp.", "of_joints")) for name in made_by)
+        limit = MAX_KERNEL_PARAMETERS if on_device else MAX_PARAMETERS
+        if count > limit and f"{path}:{node.name}" not in LONG_SIGNATURES:
+            yield (
+                f"{path}:{node.lineno}: {node.name} has {count} parameters; at most {limit}, "
+                f"or a reason in LONG_SIGNATURES of tools/check_layers.py"
+            )
+
+
 def check_tree(root: Path) -> list[str]:
     """Return every complaint about the repository at `root`, each starting with path:line."""
     complaints: list[str] = []
@@ -180,8 +209,10 @@ def check_tree(root: Path) -> list[str]:
     for folder in CHECKED_FOLDERS:
         for file in sorted((root / folder).rglob("*.py")):
             path = file.relative_to(root).as_posix()
-            complaints += check_size(path, file.read_text(encoding="utf-8"))
+            text = file.read_text(encoding="utf-8")
+            complaints += check_size(path, text)
             if folder == PACKAGE:
+                complaints += check_parameters(path, text)
                 imports = imports_of(file, root)
                 complaints += check_external(path, imports)
                 complaints += check_direction(path, imports, edges)

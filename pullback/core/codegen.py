@@ -13,11 +13,12 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.cuda_codegen import for_cuda, references
 from pullback.core.host import collection_paused
 
-BY_REFERENCE = "-DPULLBACK_BY_REFERENCE=1"
-"""A compiler flag without effect on the code: it is part of the cache key, so that binaries built with references and
-with copies are never mistaken for each other."""
+BY_REFERENCE = "-DPULLBACK_CODE=2"
+"""A compiler flag without effect on the code: it is part of the cache key, so that binaries of one way to write code
+are never mistaken for those of another. Count it up with each change of this file or of cuda_codegen.py."""
 
 INLINE = {"noinline": False, "forceinline": True}
 
@@ -25,19 +26,20 @@ INLINE = {"noinline": False, "forceinline": True}
 def by_reference(source: str) -> str:
     """Return C++ source with structs as references wherever functions take them and kernels unpack them."""
     structs = "|".join(re.findall(r"^struct (\w+)$", source, re.MULTILINE))
-    if not structs:
-        return source
-    return re.sub(rf"^(    (?:{structs})) (var_\w+(?:[,)]| = _wp_args->))", r"\1& \2", source, flags=re.MULTILINE)
+    return references(source, structs) if structs else source
 
 
 def pass_structs_by_reference(module: Any) -> None:
-    """Make one Warp module write its CPU code with structs by reference; no other module is affected."""
+    """Make one Warp module write its code with structs by reference, for a GPU with all of `cuda_codegen.py`.
+
+    No other module is affected.
+    """
     written_by_warp = module._run_codegen
 
     def run_codegen(options: dict[str, Any], is_cpu: bool) -> tuple[Any, ...]:
         with collection_paused:
             source, *rest = written_by_warp(options, is_cpu)
-        return by_reference(source) if is_cpu else source, *rest
+        return by_reference(source) if is_cpu else for_cuda(source), *rest
 
     module._run_codegen = run_codegen
 

@@ -12,12 +12,17 @@ EXTRAS = {
     "fast-simplification": "viz",
     "imageio-ffmpeg": "viz",
     "mujoco": "mjcf",
+    "xacro": "xacro",
+    "coacd": "coacd",
     "cma": "search",
     "meshio": "mesh",
     "gymnasium": "learn",
     "onnx": "learn",
     "onnxscript": "learn",
     "onnxruntime": "learn",
+    "rsl-rl-lib": "rl",
+    "tensordict": "rl",
+    "tensorboard": "rl",
 }
 """Optional packages by their names on the package index -> the extra of Pullback that installs each."""
 

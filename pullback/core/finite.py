@@ -43,8 +43,8 @@ def are_finite(*tensors: Tensor) -> bool:
 
 
 def refuse_not_finite(name: str, x: Tensor) -> None:
-    """Raise if an entry of x (B, n) is not finite; not on a GPU and not inside a functorch transform."""
-    if are_finite(x):
+    """Raise if an entry of x (B, n) is not finite; not on a GPU, nor inside a functorch transform or a graph."""
+    if torch.compiler.is_compiling() or are_finite(x):
         return
     bad = (~torch.isfinite(x)).nonzero().tolist()
     if bad:

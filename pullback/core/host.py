@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Undo = Callable[[], None]
 
@@ -79,3 +83,45 @@ again and again took a quarter of the time to the first gradient."""
 
 warp_silenced = Held(_silence_warp)
 """Hide Warp's greeting and its line for each module that it loads, unless the user set a log level."""
+
+NO_DRIVER = b"Could not find or load the NVIDIA CUDA driver"
+
+
+def _has_driver() -> bool:
+    for name in ("libcuda.so", "libcuda.so.1"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _copy_of_stderr() -> int | None:
+    try:
+        return os.dup(2)
+    except OSError:  # it is closed
+        return None
+
+
+@contextmanager
+def without_driver_warning() -> Iterator[None]:
+    """Leave out Warp's line on a machine without a CUDA driver, which its library writes to stderr when it starts.
+
+    All else that is written there meanwhile comes after the block. `device="cuda"` is an error of its own.
+    """
+    stderr = None if sys.platform != "linux" or _has_driver() else _copy_of_stderr()
+    if stderr is None:
+        yield
+        return
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            written.seek(0)
+            for line in written:
+                if NO_DRIVER not in line:
+                    os.write(2, line)

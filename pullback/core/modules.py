@@ -16,7 +16,7 @@ import warp as wp
 from pullback.core import kernel_cache
 from pullback.core.codegen import BY_REFERENCE, pass_structs_by_reference
 from pullback.core.errors import PullbackError
-from pullback.core.host import collection_paused, warp_silenced
+from pullback.core.host import collection_paused, warp_silenced, without_driver_warning
 
 CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros {BY_REFERENCE}"
 """Fused multiply-adds across statements too, and sums that start from a zero without adding it: 15 % and 5 % off the
@@ -33,8 +33,8 @@ a rollout computes steps again, to the last bit. No vectorized loops, and less i
 compiles in a quarter less time and runs as fast. That of the articulated-body algorithm would take 12 % longer to run.
 Kernels that are compiled side by side must have the same `-mllvm` flags: Warp lets those with others wait."""
 
-GPU_BLOCK = 64
-"""Threads a block: 64 ran 4,096 robots 1.6 times faster than Warp's 256, and 65,536 as fast."""
+GPU_BLOCK = 128
+"""Threads of the largest blocks: Warp's code has room in shared memory for so many and no more."""
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -80,11 +80,17 @@ def block_dim(device: str) -> int:
     return 1 if device == "cpu" else GPU_BLOCK
 
 
+@cache
+def _start() -> None:
+    with without_driver_warning():
+        wp.init()
+
+
 def initialize() -> None:
     """Start Warp if it has not been started, without its greeting."""
     with warp_silenced:
         try:
-            wp.init()
+            _start()
         except OSError as error:
             raise PullbackError(f"Warp could not start: {error}; {kernel_cache.ADVICE}") from error
 
@@ -122,6 +128,7 @@ def compile_ahead(kernels: Sequence[Any], device: str) -> None:
 
 def _compile(module: Any, device: str) -> Future[None]:
     """Start to compile and load a module on a thread of its own, unless that has been done."""
+    initialize()
     with _LOADING:
         future = _COMPILING.get((module, device))
         if future is None:

@@ -76,6 +76,12 @@ class Program:
         self.first_plain = len(self.rows) - operator.plain_outputs
         self.differentiable = [k for k, n in enumerate(self.rows[: self.first_plain]) if n or k == 0]
         self.work = work
+        self.number: int | None = None
+        """In graphs of torch.compile."""
+        self.supply: Callable[[], Tensor] | None = None
+        """In graphs: the last input, where it is not given."""
+        self.watch: Callable[[Sequence[Tensor]], None] | None = None
+        """In graphs: what looks at the outputs."""
         self._constants = constants
         self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
         self._last = threading.local()

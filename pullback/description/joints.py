@@ -1,9 +1,12 @@
-"""The table of joint types: one row each. Adding one is a row here and a kernel file of its name in `robot/joints/`."""
+"""The table of joint types. Adding one is its name and row here, and a kernel file of its name in `robot/joints/`."""
 
 from __future__ import annotations
 
 from math import pi
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
+
+JointType = Literal["fixed", "revolute", "continuous", "prismatic", "screw", "planar", "ball", "floating"]
+"""The types of joints in descriptions. Fixed ones are merged and planar ones split; all others have a row below."""
 
 
 class JointKind(NamedTuple):
@@ -14,7 +17,7 @@ class JointKind(NamedTuple):
     """
 
     name: str
-    types: tuple[str, ...]
+    types: tuple[JointType, ...]
     nq: int
     nv: int
     reach: float = 1.0
@@ -52,5 +55,7 @@ KIND_NUMBER = {kind.name: number for number, kind in enumerate(JOINT_KINDS)}
 COORDINATES = {kind.name: (kind.nq, kind.nv) for kind in JOINT_KINDS}
 """nq and nv of each kind."""
 
-KIND_OF_TYPE = {name: kind.name for kind in JOINT_KINDS for name in kind.types}
+KIND_OF_TYPE: dict[str, str] = {name: kind.name for kind in JOINT_KINDS for name in kind.types}
 """The kind that each joint type of a description becomes."""
+
+assert {*KIND_OF_TYPE, "fixed", "planar"} == {*get_args(JointType)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ from pullback.description.check import check_tree
 from pullback.description.mjcf import read_mjcf
 from pullback.description.tree import Tree
 from pullback.description.urdf import read_urdf
+from pullback.description.xacro_file import ADVICE, expand_xacro
 from pullback.description.xml_file import parse_xml
 
 ROBOTS = (
@@ -41,11 +43,21 @@ def shipped_robots() -> list[str]:
     return sorted([*ROBOTS, "pendulumN"])
 
 
-def read(path_or_name: str | Path, *, strict: bool = False, repair: bool = False) -> Tree:
+Xacro = bool | Mapping[str, object]
+
+
+def read(
+    path_or_name: str | Path,
+    *,
+    strict: bool = False,
+    repair: bool = False,
+    xacro: Xacro = False,
+    packages: Mapping[str, str | Path] | None = None,
+) -> Tree:
     """Read a robot: a name from `shipped_robots()`, or the path of a .urdf, .xml or .mjcf file.
 
     With `strict`, an inertia that no body can have is an error instead of a warning; with `repair` it becomes the
-    nearest one that a body can have.
+    nearest one that a body can have. `xacro` and `packages` are those of `pb.load`.
     """
     if isinstance(path_or_name, str):
         tree = _shipped(path_or_name)
@@ -57,7 +69,11 @@ def read(path_or_name: str | Path, *, strict: bool = False, repair: bool = False
             raise DescriptionError(f"{missing} Or give the path of a .urdf or .xml file.")
     if not isinstance(path_or_name, str | PathLike):
         raise DescriptionError(f"{shortened(repr(path_or_name))} is no robot; give its name or the path of a file")
-    return _read_file(Path(path_or_name).expanduser(), strict=strict, repair=repair)
+    folders = {name: Path(folder).expanduser() for name, folder in (packages or {}).items()}
+    path = Path(path_or_name).expanduser()
+    if path.suffix.lower() == ".xacro" or xacro:
+        return _read_xacro(path, xacro, folders, strict=strict, repair=repair)
+    return _read_file(path, folders, strict=strict, repair=repair)
 
 
 def _shipped(name: str) -> Tree | None:
@@ -75,20 +91,27 @@ def _looks_like_path(text: str) -> bool:
     return path.suffix.lower() in known or len(path.parts) > 1 or path.exists()
 
 
-def _read_file(path: Path, **options: bool) -> Tree:
+def _read_xacro(path: Path, xacro: Xacro, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
+    if xacro is False:
+        raise DescriptionError(f"{path.name} is xacro; {ADVICE}")
+    text = expand_xacro(path, {} if xacro is True else xacro, packages)
+    return read_urdf(path, text=text, packages=packages, strict=strict, repair=repair)
+
+
+def _read_file(path: Path, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
     suffix = path.suffix.lower()
     for suffixes, advice in OTHERS.items():
         if suffix in suffixes:
             raise DescriptionError(f"{path.name} is no robot description: {advice}")
     if suffix == ".urdf":
-        return read_urdf(path, **options)
+        return read_urdf(path, packages=packages, strict=strict, repair=repair)
     if suffix == ".mjcf":
-        return read_mjcf(path, **options)
+        return read_mjcf(path, strict=strict, repair=repair)
     root = parse_xml(path).tag
     if root == "robot":
-        return read_urdf(path, **options)
+        return read_urdf(path, packages=packages, strict=strict, repair=repair)
     if root == "mujoco":
-        return read_mjcf(path, **options)
+        return read_mjcf(path, strict=strict, repair=repair)
     raise DescriptionError(
         f"{path.name} is no robot description: its root element is <{root}>; expected <robot> (URDF) or <mujoco> (MJCF)"
     )

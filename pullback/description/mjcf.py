@@ -13,6 +13,7 @@ from pullback.description.check import check_tree
 from pullback.description.mjcf_drives import add_drives, add_mimics
 from pullback.description.mjcf_left_out import note_what_is_left_out
 from pullback.description.mjcf_limits import check_asset_files, check_mjcf
+from pullback.description.mjcf_scene import add_terrain
 from pullback.description.mjcf_states import add_options, add_states
 from pullback.description.tree import Joint, JointType, Limits, Link, Loop, Pose, Shape, ShapeType, Tree
 from pullback.description.xml_file import parse_xml
@@ -127,7 +128,7 @@ class Reader:
         add_options(self)
         self._add_exclusions()
         note_what_is_left_out(self)
-        self._note_scene()
+        add_terrain(self)
         self._warn()
         return tree
 
@@ -146,6 +147,7 @@ class Reader:
         axes = rotation(model.body_iquat[body])
         link = Link(self.link_names[body], float(model.body_mass[body]), model.body_ipos[body].copy())
         link.inertia = axes @ np.diag(model.body_inertia[body]) @ axes.T
+        link.carried = float(model.body_gravcomp[body])
         first = model.body_geomadr[body]
         for geom in range(first, first + model.body_geomnum[body]):
             if any(self._masks(geom)):
@@ -191,7 +193,10 @@ class Reader:
         asset = self.spec.meshes[mesh]
         file = self.path.resolve().parent / (self.spec.meshdir or "") / asset.file if asset.file else None
         if file is None:
-            self.note(f"mesh {asset.name!r} is written in the model itself and has no file; its shape has none either")
+            # written in the model itself: vertices as they were compiled
+            first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+            vertices = model.mesh_vert[first : first + count].astype(np.float64)
+            return Shape("mesh", (1.0, 1.0, 1.0), origin, friction=friction, vertices=vertices)
         scale = tuple(float(factor) for factor in asset.scale)
         return Shape("mesh", scale, origin @ moved_back, mesh=file, friction=friction)
 
@@ -328,12 +333,6 @@ class Reader:
         for signature in self.model.exclude_signature:
             first, second = (self.link_names[int(body)] for body in (signature >> 16, signature & 0xFFFF))
             self.tree.excluded.append((first, second))
-
-    def _note_scene(self) -> None:
-        model = self.model
-        names = [model.geom(geom).name or f"geom {geom}" for geom in range(model.body_geomnum[WORLD])]
-        if names:
-            self.note(f"geoms of the world are left out ({', '.join(names)}); add the ground to the World instead")
 
     def _warn(self) -> None:
         """Warn once of all that is left out."""

@@ -19,7 +19,6 @@ UNREAD = {
     "actuator_damping": "damping of actuators",
     "actuator_armature": "armature of actuators",
     "tendon_actfrclimited": "limits on what actuators do to tendons",
-    "body_gravcomp": "gravity compensation of bodies",
     "geom_margin": "margins of geoms; the contact solver has one",
     "geom_gap": "gaps of geoms",
     "nflex": "flexes (soft bodies)",
@@ -38,6 +37,8 @@ def note_what_is_left_out(reader: Reader) -> None:
             reader.leave_out(what)
     for text in (*_fluid(reader), *_contact(reader), *_floating_base(reader)):
         reader.leave_out(text)
+    if np.any(model.body_gravcomp) and np.any(getattr(model, "jnt_actgravcomp", 0) & model.jnt_actfrclimited):
+        reader.leave_out("limits on actuators' forces that count gravity compensation (actuatorgravcomp)")
     for flag in FLAGS:
         if reader.disables(flag):
             reader.leave_out(f"the flag that disables {flag.lower()}")

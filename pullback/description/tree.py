@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-JointType = Literal["fixed", "revolute", "continuous", "prismatic", "screw", "planar", "ball", "floating"]
+from pullback.description.joints import JointType
+
 LoopKind = Literal["connect", "hinge", "weld"]
 ShapeType = Literal["sphere", "ellipsoid", "capsule", "cylinder", "box", "plane", "mesh"]
 
@@ -34,8 +35,10 @@ class Shape:
 
     `size` [m]: sphere (radius,), ellipsoid the three semi-axes, capsule and cylinder (radius, length along z, without
     the capsule's caps), box the three full edge lengths, plane () with its normal along z, mesh the three scale
-    factors. `mesh` is set for meshes. Two shapes may touch if `contype` of one and `conaffinity` of the other,
-    bitmasks, have a bit in common; they do so without friction where both are `frictionless`.
+    factors. `mesh` is the file of a mesh; `vertices` (n, 3) [m], before they are scaled, are those of its convex hull
+    where they are not all of the file: of a part of a concave mesh, or where there is no file. Two shapes may touch if
+    `contype` of one and `conaffinity` of the other, bitmasks, have a bit in common; they do so without friction where
+    both are `frictionless`.
     """
 
     type: ShapeType
@@ -46,17 +49,22 @@ class Shape:
     contype: int = 1
     conaffinity: int = 1
     frictionless: bool = False
+    vertices: np.ndarray | None = None
 
 
 @dataclass
 class Link:
-    """A rigid link: mass [kg], centre of mass [m] and rotational inertia about it [kg·m²], both in link axes."""
+    """A rigid link: mass [kg], centre of mass [m] and rotational inertia about it [kg·m²], both in link axes.
+
+    `carried` is the fraction of its weight that a force at its centre of mass carries (MJCF's `gravcomp`).
+    """
 
     name: str
     mass: float = 0.0
     com: np.ndarray = field(default_factory=lambda: np.zeros(3))
     inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
     shapes: list[Shape] = field(default_factory=list)
+    carried: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,21 @@ class Keyframe:
     controls: dict[str, float]
 
 
+@dataclass(eq=False)
+class Terrain:
+    """Ground of the scene: heights (nx, ny) [m] over a rectangle of lengths `size` [m] about its own origin.
+
+    `orientation` is a quaternion xyzw.
+    """
+
+    name: str
+    heights: np.ndarray
+    size: tuple[float, float]
+    position: Vector = (0.0, 0.0, 0.0)
+    orientation: Vector = (0.0, 0.0, 0.0, 1.0)
+    friction: float | None = None
+
+
 @dataclass
 class Loop:
     """What closes a loop of the tree: a frame on link a and one on link b that stay together.
@@ -163,8 +186,9 @@ class Tree:
 
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
-    the world, or free to move; None where it does not say. `file` is the URDF file it was read from,
-    `visual_file` the one of any format that says how its links look.
+    the world, or free to move; None where it does not say. `file` is the URDF file it was read from, `visual_file` the
+    one of any format that says how its links look, `expanded` the text of one that xacro wrote out, and `packages` the
+    folders of ROS packages that the caller gave. `terrain` is ground that stands in the file beside the robot.
 
     `drives` are its actuators, `springs` those that act on several joints, and `keyframes` states by name. `initial`
     are the coordinates of joints, by name, that do not start at zero. `gravity` [m/s²] and `timestep` [s] are those of
@@ -187,3 +211,6 @@ class Tree:
     gravity: Vector | None = None
     timestep: float | None = None
     excluded: list[tuple[str, str]] = field(default_factory=list)
+    expanded: bytes | None = None
+    packages: dict[str, Path] = field(default_factory=dict)
+    terrain: list[Terrain] = field(default_factory=list)

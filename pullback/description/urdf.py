@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from math import inf, isinf, isnan
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,20 @@ SIZES: dict[str, dict[str, int]] = {
 SHAPES = (*SIZES, "plane", "mesh")
 # shapes of other readers that have no counterpart here
 UNREAD_SHAPES = ("cdf", "sdf", "octomap", "heightmap")
+# a number and a point behind it, as in "-1.57."
+POINT_BEHIND = re.compile(r"(?<!\S)([-+]?\d+\.\d+)\.(?!\S)")
 OPTENV = re.compile(r"\$\(optenv\s+(\w+)\s*([^()]*)\)")
-XACRO = "expand it first, `pip install xacro` and `xacro FILE > robot.urdf`, and load robot.urdf"
+XACRO = "expand it: load it with xacro=True if you trust it, or run `xacro FILE > robot.urdf` and load that"
 
 
-def read_urdf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree:
+def read_urdf(
+    path: Path,
+    *,
+    strict: bool = False,
+    repair: bool = False,
+    text: bytes | None = None,
+    packages: Mapping[str, Path] | None = None,
+) -> Tree:
     """Read a robot from a URDF file.
 
     Common extensions are read too: `<capsule radius length>` and `<plane normal>` as geometry, `spherical` joints,
@@ -49,14 +59,16 @@ def read_urdf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree
     link xyz rpy>` and `<link2 ...>`, which closes a loop: `spherical`, `revolute` about `<axis>` in link1's frame, or
     `fixed`. Mesh files are named, not opened. What can be mended or left out (a declaration of XML 0.0, swapped limits,
     a missing mesh) is a DescriptionWarning. With `strict`, a
-    non-physical inertia is an error instead of a warning; `repair` replaces it.
+    non-physical inertia is an error instead of a warning; `repair` replaces it. `text` is what xacro made of the file;
+    `packages` are the folders of ROS packages by name.
     """
     path = Path(path)
     notes: list[str] = []
-    root = parse_xml(path, notes)
+    root = parse_xml(path, notes, text=text)
     _check_root(root, path)
     tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name, file=path.resolve())
     tree.visual_file = tree.file
+    tree.expanded, tree.packages = text, dict(packages or {})
     for note in notes:
         warn(tree, note)
     reader = _Reader(tree, path)
@@ -153,7 +165,7 @@ class _Reader:
         if not filename:
             raise DescriptionError(f'{where}: <mesh> names no file; write <mesh filename="...">')
         scale = self._numbers(element, "scale", 3, where, [1.0], or_one=True)
-        mesh = find_mesh(filename, self.path)
+        mesh = find_mesh(filename, self.path, self.tree.packages)
         if not mesh.is_file():
             text = f"mesh file {shortened(filename)!r} does not exist; expected it at {mesh}"
             warn(self.tree, f"{where}: {text}")
@@ -270,6 +282,9 @@ class _Reader:
         given = f'<{element.tag} {attribute}="{shortened(text)}">'
         if "$" in text:
             text = self._substituted(text, where, given)
+        if POINT_BEHIND.search(text):
+            text = POINT_BEHIND.sub(r"\1", text)
+            warn(self.tree, f"{where}: {given} is read as {text!r}")
         try:
             numbers = [float(word) for word in text.replace(",", " ").split()]
         except ValueError:

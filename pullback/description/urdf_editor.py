@@ -40,8 +40,8 @@ def edit_urdf(tree: Tree, path: str | Path) -> Path:
     if tree.file is None:
         raise CannotEdit("it was not read from a URDF file")
     path = Path(path)
-    original = _read_again(tree.file)
-    root = parse_xml(tree.file, keep_comments=True)
+    original = _read_again(tree.file, tree)
+    root = parse_xml(tree.file, keep_comments=True, text=tree.expanded)
     links = {element.get("name"): element for element in root.findall("link")}
     joints = {element.get("name"): element for element in root.findall("joint")}
     for before, after in _pairs(original, tree):
@@ -50,7 +50,7 @@ def edit_urdf(tree: Tree, path: str | Path) -> Path:
         elif isinstance(after, Joint) and isinstance(before, Joint):
             _edit_joint(joints.get(after.name), before, after)
     for element in root.iter(*WITH_FILES):
-        _move_reference(element, tree.file, path)
+        _move_reference(element, tree, path)
     # with the comments in front of the root, a line each, as lxml would not
     nodes = [*reversed(list(root.itersiblings(preceding=True))), root]
     lines = [b'<?xml version="1.0" encoding="utf-8"?>']
@@ -59,12 +59,12 @@ def edit_urdf(tree: Tree, path: str | Path) -> Path:
     return path
 
 
-def _read_again(file: Path) -> Tree:
+def _read_again(file: Path, tree: Tree) -> Tree:
     """Return the tree of the file as it is now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            tree = read_urdf(file)
+            tree = read_urdf(file, text=tree.expanded, packages=tree.packages)
         except PullbackError as error:
             raise CannotEdit(str(error)) from None
     # as compile_tree does
@@ -79,7 +79,9 @@ def _pairs(original: Tree, tree: Tree) -> Iterator[tuple[Link | Joint, Link | Jo
             raise CannotEdit(f"its {kind} are not those of {tree.source} any more")
     old = {link.name: link for link in original.links}
     for link in tree.links:
-        if [_shape_numbers(shape) for shape in link.shapes] != [_shape_numbers(s) for s in old[link.name].shapes]:
+        # parts of one mesh count once
+        now, then = (dict.fromkeys(map(_shape_numbers, x.shapes)) for x in (link, old[link.name]))
+        if list(now) != list(then):
             raise CannotEdit(f"the shapes of link {link.name!r} have changed")
         yield old[link.name], link
     joints = {joint.name: joint for joint in original.joints}
@@ -142,11 +144,11 @@ def _child(element: Any, tag: str) -> Any:
     return etree.SubElement(element, tag) if found is None else found
 
 
-def _move_reference(element: Any, old: Path, new: Path) -> None:
+def _move_reference(element: Any, tree: Tree, new: Path) -> None:
     """Let an element name its file from the new place, if its name does not lead there by itself."""
     filename = element.get("filename")
-    if not filename:
+    if not filename or tree.file is None:
         return
-    file = find_mesh(filename, old)
+    file = find_mesh(filename, tree.file, tree.packages)
     if file.is_file() and find_mesh(filename, new).resolve() != file.resolve():
         element.set("filename", Path(os.path.relpath(file.resolve(), new.resolve().parent)).as_posix())

@@ -58,6 +58,9 @@ def warn_of_springs(tree: Tree) -> None:
     """Warn of springs and tendons, without which the robot moves differently."""
     sprung = [joint.name for joint in tree.joints if joint.stiffness]
     sprung += [f"{drive.name} ({', '.join(drive.joints)})" for drive in tree.springs]
+    carried = [link.name for link in tree.links if link.carried]
+    if carried:
+        _warn(f"{tree.source}: the gravity compensation of {', '.join(carried)} is left out; a URDF cannot hold it")
     if sprung:
         _warn(f"{tree.source}: the springs of {', '.join(sprung)} are left out; a URDF cannot hold them")
 
@@ -70,7 +73,13 @@ def _link(link: Link, path: Path, source: str) -> Any:
         _child(inertial, "mass", value=link.mass)
         xx, xy, xz, _, yy, yz, _, _, zz = (0.5 * (link.inertia + link.inertia.T)).ravel()
         _child(inertial, "inertia", ixx=xx, ixy=xy, ixz=xz, iyy=yy, iyz=yz, izz=zz)
+    written: set[Any] = set()
     for shape in link.shapes:
+        if shape.vertices is not None and shape.mesh is not None:
+            # parts of one mesh, which is written once
+            if (shape.mesh, shape.size) in written:
+                continue
+            written.add((shape.mesh, shape.size))
         geometry = _geometry(shape, path)
         if geometry is None:
             _warn(f"link {link.name!r} in {source}: a {shape.type} is left out; a URDF cannot hold it")

@@ -5,6 +5,7 @@ Whatever cannot be drawn is left out without a word: a robot that simulates shou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 from pullback.core.errors import DescriptionError, PullbackError
 from pullback.description.mjcf import Reader, import_mujoco
 from pullback.description.mjcf_limits import check_mjcf
-from pullback.description.packages import find_mesh
+from pullback.description.packages import NONE, find_mesh
 from pullback.description.tree import Pose, Shape, Tree
 from pullback.description.urdf import SIZES, numbers_of, rotation_of
 from pullback.description.xml_file import parse_xml
@@ -39,11 +40,14 @@ class Visual(NamedTuple):
     color: Color | None
 
 
-def read_visuals(path: Path) -> dict[str, list[Visual]]:
-    """Return what the links of a URDF or MJCF file are drawn by; a link with an odd visual is left out."""
+def read_visuals(path: Path, text: bytes | None = None, packages: Mapping[str, Path] = NONE) -> dict[str, list[Visual]]:
+    """Return what the links of a URDF or MJCF file are drawn by; a link with an odd visual is left out.
+
+    `text` is what xacro made of the file, `packages` are the folders of ROS packages by name.
+    """
     try:
-        root = parse_xml(path)
-        return _of_mjcf(path, root) if root.tag == "mujoco" else _of_urdf(path, root)
+        root = parse_xml(path, text=text)
+        return _of_mjcf(path, root) if root.tag == "mujoco" else _of_urdf(path, root, packages)
     except (OSError, PullbackError):
         return {}
 
@@ -63,12 +67,12 @@ def visual_file(tree: Tree) -> Path | None:
 # -- URDF --------------------------------------------------------------------------------------------------------
 
 
-def _of_urdf(path: Path, root: Any) -> dict[str, list[Visual]]:
+def _of_urdf(path: Path, root: Any, packages: Mapping[str, Path]) -> dict[str, list[Visual]]:
     named = {material.get("name"): _color(material) for material in root.findall("material")}
     found = {}
     for link in root.findall("link"):
         try:
-            visuals = [_visual(visual, path, named) for visual in link.findall("visual")]
+            visuals = [_visual(visual, path, named, packages) for visual in link.findall("visual")]
         except (AttributeError, KeyError, ValueError, DescriptionError):
             continue
         if visuals and all(shape.mesh is None or shape.mesh.is_file() for shape, _ in visuals):
@@ -76,7 +80,7 @@ def _of_urdf(path: Path, root: Any) -> dict[str, list[Visual]]:
     return found
 
 
-def _visual(visual: Any, path: Path, named: dict[str, Color | None]) -> Visual:
+def _visual(visual: Any, path: Path, named: dict[str, Color | None], packages: Mapping[str, Path]) -> Visual:
     """Return a visual as a shape on its link, with the colour of its material."""
     material = visual.find("material")
     color = None
@@ -90,7 +94,8 @@ def _visual(visual: Any, path: Path, named: dict[str, Color | None]) -> Visual:
         origin = Pose(np.array([x, y, z]), rotation_of(roll, pitch, yaw))
     if geometry.tag == "mesh":
         scale = np.broadcast_to(numbers_of(geometry, "scale", "1"), 3)
-        shape = Shape("mesh", tuple(scale.tolist()), origin, mesh=find_mesh(geometry.attrib["filename"], path))
+        mesh = find_mesh(geometry.attrib["filename"], path, packages)
+        shape = Shape("mesh", tuple(scale.tolist()), origin, mesh=mesh)
         return Visual(shape, color)
     size = [number for name in SIZES[geometry.tag] for number in numbers_of(geometry, name, "none")]
     return Visual(Shape(geometry.tag, tuple(size), origin), color)

@@ -34,14 +34,16 @@ def check_file(path: Path) -> None:
     )
 
 
-def parse_xml(path: Path, notes: list[str] | None = None, *, keep_comments: bool = False) -> Any:
+def parse_xml(
+    path: Path, notes: list[str] | None = None, *, keep_comments: bool = False, text: bytes | None = None
+) -> Any:
     """Return the root element of an XML file, without comments unless asked.
 
     A robot's file whose XML is not well-formed in a way that is clear, such as `version="0.0"`, is read all the same:
-    what was mended is added to `notes`.
+    what was mended is added to `notes`. `text` is read in the place of the file, if it is given.
     """
     check_file(path)
-    raw = read_plain(path, "description_bytes", DescriptionError)
+    raw = read_plain(path, "description_bytes", DescriptionError) if text is None else text
     check_limit("description_elements", raw.count(b"<"), f"{path.name} has, by its '<',", DescriptionError)
     try:
         return _parse(raw, keep_comments)

@@ -1,26 +1,66 @@
 """Learning to act: environments, and policies trained by gradients through the simulation."""
 
+from pullback.learn.ahac import AHAC, AHACConfig
+from pullback.learn.config import Config
 from pullback.learn.env import Env, Step, set_link
 from pullback.learn.envs import env_names, make
-from pullback.learn.evaluate import evaluate, play
+from pullback.learn.episodes import EpisodeConfig, EpisodeReport, EpisodeSearch, train_episodes
+from pullback.learn.evaluate import evaluate, play, replay
 from pullback.learn.export import export_onnx
+from pullback.learn.hybrid import Correction, Hybrid, Residual, load_hybrid, save_hybrid
+from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel, fit, predict, prediction_error
 from pullback.learn.networks import Policy, load_policy, save_policy
-from pullback.learn.shac import SHAC, Config, Report, train
+from pullback.learn.ppo import PPO, PPOConfig, train_ppo
+from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkWrench, ShapeFriction, Together
+from pullback.learn.sapo import SAPO, SAPOConfig
+from pullback.learn.shac import SHAC
+from pullback.learn.short_horizon import Report, ShortHorizon
+from pullback.learn.train import find_algorithm, train
 
 __all__ = [
+    "AHAC",
+    "PPO",
+    "SAPO",
     "SHAC",
+    "AHACConfig",
+    "ActuatorNetwork",
     "Config",
+    "Correction",
     "Env",
+    "EpisodeConfig",
+    "EpisodeReport",
+    "EpisodeSearch",
+    "FitConfig",
+    "Hybrid",
+    "JointTorque",
+    "LinkWrench",
+    "Motions",
+    "NetworkModel",
+    "PPOConfig",
     "Policy",
     "Report",
+    "Residual",
+    "SAPOConfig",
+    "ShapeFriction",
+    "ShortHorizon",
     "Step",
+    "Together",
     "env_names",
     "evaluate",
     "export_onnx",
+    "find_algorithm",
+    "fit",
+    "load_hybrid",
     "load_policy",
     "make",
     "play",
+    "predict",
+    "prediction_error",
+    "replay",
+    "save_hybrid",
     "save_policy",
     "set_link",
     "train",
+    "train_episodes",
+    "train_ppo",
 ]

@@ -16,8 +16,10 @@ import torch
 
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
+from pullback.learn.guard import guard
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
+from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
 from pullback.robot.learnable import GivenValue
 from pullback.robot.model import RobotModel
@@ -27,6 +29,7 @@ Bound = float | Sequence[float]
 
 LARGEST = 1e6
 """Coordinates and velocities beyond this count as not finite: nothing sensible comes back from there."""
+MOST_SUBSTEPS = 10_000
 
 
 class Step(NamedTuple):
@@ -50,8 +53,10 @@ class _Randomized:
     """A parameter (B, *shape) that is drawn for a world when its episode begins."""
 
     value: Tensor
-    low: Tensor
-    high: Tensor
+    low: Tensor | float
+    high: Tensor | float
+    simulated: bool
+    """Whether the simulation reads it; if not, only the environment does."""
 
 
 class Env(ABC):
@@ -64,7 +69,7 @@ class Env(ABC):
 
     dt: ClassVar[float] = 1 / 60
     """Time [s] between two actions."""
-    substeps: ClassVar[int] = 4
+    substeps: int = 4
     """Steps of the simulation in that time."""
     episode: ClassVar[int] = 1000
     """Steps after which an episode is truncated."""
@@ -76,14 +81,20 @@ class Env(ABC):
         worlds: int = 64,
         *,
         seed: int = 0,
+        substeps: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> None:
         if not isinstance(worlds, int) or isinstance(worlds, bool) or worlds < 1:
             raise PullbackError(f"worlds is {worlds!r}; give the number of worlds, 1 or more")
+        if substeps is not None:
+            self.substeps = check_whole("substeps", substeps, 1, MOST_SUBSTEPS)
         self.worlds = worlds
         self.dtype = dtype
         self.device = find_device(device) or torch.device("cpu")
+        self.lost = torch.zeros(worlds, dtype=torch.bool, device=self.device)
+        """Worlds (B,) whose gradient was cut off since this was last cleared, because it was not finite; on a GPU."""
+        self._bounds: dict[Any, Tensor | float] = {}
         self.action: Tensor
         """The action before the current state (B, nu), zero at a start."""
         self.random = torch.Generator(self.device).manual_seed(seed)
@@ -144,11 +155,31 @@ class Env(ABC):
         It goes wherever a world takes a value for each world: gravity, friction, sizes, numbers of actuators, and link
         parameters by `set_link(robot, link, parameter, value)`.
         """
+        return self._add_randomized(low, high, shape, simulated=True)
+
+    def drawn(self, low: Bound, high: Bound, *shape: int) -> Tensor:
+        """Return numbers (B, *shape) that are drawn anew when a world's episode begins: a command, a goal.
+
+        They are for `observe`, `reward` and `start`; what goes into the world is `randomized`.
+        """
+        return self._add_randomized(low, high, shape, simulated=False)
+
+    def _add_randomized(self, low: Bound, high: Bound, shape: tuple[int, ...], *, simulated: bool) -> Tensor:
         value = self.uniform(low, high, *shape)
-        self._randomized.append(_Randomized(value, self._like(low), self._like(high)))
+        self._randomized.append(_Randomized(value, self._like(low), self._like(high), simulated))
         return value
 
-    def _like(self, value: Bound) -> Tensor:
+    def _like(self, value: Bound) -> Tensor | float:
+        """Return a number, or a tensor of several, which is made once: making one lets a GPU wait."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        key = tuple(value)
+        if key not in self._bounds:
+            self._bounds[key] = self.constant(value)
+        return self._bounds[key]
+
+    def constant(self, value: Sequence[float]) -> Tensor:
+        """Return numbers as a tensor of the environment's type and device; make it once, in `build` or `__init__`."""
         return torch.as_tensor(value, dtype=self.dtype, device=self.device)
 
     @torch.no_grad()
@@ -159,7 +190,7 @@ class Env(ABC):
             drawn = torch.rand(value.shape, dtype=self.dtype, device=self.device, generator=self.random)
             drawn = parameter.low + (parameter.high - parameter.low) * drawn
             # a tensor that was written to makes the simulation compute its rows again
-            if bool(begins.any()):
+            if not parameter.simulated or bool(begins.any()):
                 value.copy_(torch.where(begins.view(-1, *[1] * (value.ndim - 1)), drawn, value))
 
     @torch.no_grad()
@@ -214,7 +245,7 @@ class Env(ABC):
     def step(self, action: Tensor) -> Step:
         """Advance all worlds by `dt` under actions (B, nu), which are clamped to [-1, 1]."""
         action = self._check_action(action).clamp(-1.0, 1.0)
-        before, after = self.state, self.sim.step(self.state, self.control(action))
+        before, after = self.state, self._advance(self.state, self.control(action))
         start = self._draw_start()
         # what is not finite is replaced before anything is computed from it
         broken = _is_broken(after)
@@ -240,6 +271,14 @@ class Env(ABC):
         self.broken = self.broken + broken.sum()
         observation = torch.where(done[:, None], self._observe(self.state, self.action), final)
         return Step(observation, reward, terminated, truncated, info)
+
+    def _advance(self, state: State, control: Tensor) -> State:
+        """Return the state `dt` later; on a GPU the gradient of worlds where it is not finite ends there."""
+        if not control.is_cpu and control.requires_grad:
+            given = [x for x in (control, state.q, state.qd, state.impulses) if x is not None]
+            control, *parts = guard(self.lost, *given)
+            state = State(*parts)
+        return self.sim.step(state, control)
 
     # -- checks ----------------------------------------------------------------------------------------------------
 

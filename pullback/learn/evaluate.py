@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,17 +15,21 @@ Tensor = torch.Tensor
 Act = Callable[[Tensor], Tensor]
 """What returns actions (B, nu) for observations (B, n): a `Policy`, or any function."""
 
+LOOK_EVERY = 20
+"""Steps after which it is seen whether any world still runs."""
+
 
 @torch.no_grad()
 def evaluate(env: Env, policy: Act, seed: int | None = None) -> Tensor:
     """Return the return (B,) of one episode in each world, from a reset."""
     observation = env.reset(seed)
     total, running = torch.zeros_like(env.returns), torch.ones_like(env.returns, dtype=torch.bool)
-    for _ in range(env.episode):
+    for step in range(env.episode):
         observation, reward, terminated, truncated, _ = env.step(policy(observation))
         total = total + torch.where(running, reward, torch.zeros_like(reward))
         running = running & ~(terminated | truncated)
-        if not bool(running.any()):
+        # looked at now and then: looking makes a GPU wait
+        if step % LOOK_EVERY == LOOK_EVERY - 1 and not bool(running.any()):
             break
     return total
 
@@ -40,3 +46,10 @@ def play(env: Env, policy: Act, seed: int | None = None) -> Trajectory:
         states.append(env.state)
     q, qd = torch.stack([s.q[:1] for s in states]), torch.stack([s.qd[:1] for s in states])
     return Trajectory(q, qd, Status.fine(1, env.substeps), torch.arange(len(states)))
+
+
+def replay(env: Env, policy: Act, path: str | Path, seed: int | None = None, **options: Any) -> Path:
+    """Write one episode of the first world as an HTML page that plays it; options are those of `save_replay`."""
+    from pullback.viewer import save_replay
+
+    return save_replay(env.sim, play(env, policy, seed), Path(path), **{"forces": False, **options})

@@ -33,7 +33,7 @@ def export_onnx(policy: Policy, path: str | Path) -> float:
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = Policy(policy.sizes[0], policy.sizes[-1], policy.sizes[1:-1])
+    plain = Policy(policy.sizes[0], policy.sizes[-1], policy.sizes[1:-1], state_std=policy.state_std)
     plain.load_state_dict(policy.state_dict())
     plain.eval()
     random = torch.Generator().manual_seed(0)

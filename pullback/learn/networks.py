@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import log, pi
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ Tensor = torch.Tensor
 
 FORMAT = "pullback policy 1"
 """Written into every policy file; files with another format are refused."""
+LOG_STD_RANGE = (-5.0, 2.0)
+"""Within which the logarithm of a deviation that depends on the state stays."""
 SMALLEST = 1e-5
 """Added to variances, so that an entry that never changes can be divided by its own."""
 
@@ -41,12 +44,14 @@ class Normalizer(nn.Module):
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Take in more observations (N, n): mean and variance of all seen so far (Chan et al., 1979)."""
-        x = x[x.isfinite().all(1)]
-        if not len(x):
-            return
-        mean, var = x.mean(0), x.var(0, unbiased=False)
-        total = self.count + len(x)
-        share = (len(x) / total).to(mean)
+        # rows that are not finite are left out, without counting them: that would make a GPU wait
+        good = x.isfinite().all(1, keepdim=True)
+        x, number = torch.where(good, x, 0.0), good.sum()
+        few = number.clamp(min=1).to(x)
+        mean = x.sum(0) / few
+        var = torch.where(good, x - mean, 0.0).square().sum(0) / few
+        total = self.count + number
+        share = (number / total.clamp(min=1.0)).to(mean)
         away = mean - self.mean
         # with nothing seen before, share is 1: the variance of a blank normaliser is forgotten
         self.var.copy_((1 - share) * self.var + share * var + share * (1 - share) * away.square())
@@ -69,7 +74,8 @@ def perceptron(sizes: Sequence[int], last: float, random: torch.Generator, dtype
 class Policy(nn.Module):
     """Actions in [-1, 1] from observations: tanh of a normal distribution whose mean is a network's.
 
-    Called, it returns the action of the mean; `sample` adds the noise that it learns with.
+    Called, it returns the action of the mean; `sample` adds the noise that it learns with. The deviation is one number
+    an action, or, with `state_std`, an output of the network as well.
     """
 
     def __init__(
@@ -79,24 +85,47 @@ class Policy(nn.Module):
         hidden: Sequence[int] = (64, 64),
         *,
         log_std: float = -1.0,
+        state_std: bool = False,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.sizes = (observation_size, *hidden, action_size)
+        self.state_std = state_std
         self.normalizer: Normalizer | None = Normalizer(observation_size, dtype)
-        self.mean = perceptron(self.sizes, 0.01, torch.Generator().manual_seed(seed), dtype)
+        outputs = 2 * action_size if state_std else action_size
+        self.mean = perceptron((*self.sizes[:-1], outputs), 0.01, torch.Generator().manual_seed(seed), dtype)
         self.log_std = nn.Parameter(torch.full((action_size,), log_std, dtype=dtype))
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return the action of the mean (B, nu)."""
-        return self.mean(self.normalize(observation)).tanh()
+        return self.mean(self.normalize(observation))[..., : self.sizes[-1]].tanh()
 
     def sample(self, observation: Tensor, random: torch.Generator) -> Tensor:
         """Return a random action (B, nu), differentiable by mean and deviation."""
-        mean = self.mean(self.normalize(observation))
+        return self.sample_with_noise(observation, random)[0]
+
+    def sample_with_noise(self, observation: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a random action (B, nu), its noise in standard deviations, and the density's logarithm (B,)."""
+        mean, log_std = self._distribution(self.normalize(observation))
         noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=random)
-        return (mean + self.log_std.exp() * noise).tanh()
+        before = mean + log_std.exp() * noise
+        # of a normal distribution, and of tanh: log(1 - tanh²x) = 2 (log 2 - x - softplus(-2x))
+        normal = -0.5 * noise.square() - log_std - 0.5 * log(2.0 * pi)
+        squashed = 2.0 * (log(2.0) - before - nn.functional.softplus(-2.0 * before))
+        return before.tanh(), noise, (normal - squashed).sum(-1)
+
+    def std(self, seen: Tensor) -> Tensor:
+        """Return the standard deviation of actions before tanh (..., nu) for normalised observations (..., n)."""
+        return self._distribution(seen)[1].exp()
+
+    def _distribution(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and logarithm of the deviation (..., nu) before tanh."""
+        found = self.mean(seen)
+        if not self.state_std:
+            return found, self.log_std.expand_as(found)
+        mean, change = found.chunk(2, -1)
+        return mean, (self.log_std + change).clamp(*LOG_STD_RANGE)
 
     def normalize(self, observation: Tensor) -> Tensor:
         """Return observations as the network sees them; a policy without its normaliser is an error."""
@@ -137,7 +166,8 @@ def save_policy(policy: Policy, path: str | Path) -> Path:
     require_normalizer(policy)
     sizes, dtype = list(policy.sizes), str(policy.log_std.dtype).removeprefix("torch.")
     weights = {name: x.detach().cpu() for name, x in policy.state_dict().items()}
-    write_state(path, {"format": FORMAT, "sizes": sizes, "dtype": dtype, "weights": weights})
+    about = {"format": FORMAT, "sizes": sizes, "dtype": dtype, "state_std": policy.state_std}
+    write_state(path, {**about, "weights": weights})
     return Path(path)
 
 
@@ -152,7 +182,7 @@ def load_policy(path: str | Path) -> Policy:
         raise PullbackError(f"{path}: {NO_NORMALIZER}")
     size, *hidden, actions = saved["sizes"]
     dtype = {"float32": torch.float32, "float64": torch.float64}[saved["dtype"]]
-    policy = Policy(size, actions, hidden, dtype=dtype)
+    policy = Policy(size, actions, hidden, state_std=saved.get("state_std", False), dtype=dtype)
     policy.load_state_dict(weights)
     require_normalizer(policy)
     return policy

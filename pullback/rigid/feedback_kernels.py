@@ -8,15 +8,19 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
-from pullback.rigid.rollout_kernels import copy_state, keep_state
+from pullback.rigid.rollout_kernels import INPUTS, STATE, copy_state, keep_state, stay_alone
 from pullback.rigid.step.integrate_kernels import integrate
+from pullback.rigid.step.lanes_kernels import together
 from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
 from pullback.robot.joint_kernels import joint_difference
 from pullback.spatial.arrays import rows_from
+
+POLICY = ("gains", "nominal_q", "nominal_qd", "lower", "upper", "defects")
 
 
 @wp.func
@@ -64,22 +68,24 @@ def kernels(kind: Step):
     """Return the kernel of a rollout under feedback, twice; there is no vjp."""
     real = kind.real
     a = wp.array2d(dtype=real)
+    Inputs = array_struct("rollout_inputs", INPUTS, real)
+    Policy = array_struct("feedback_policy", POLICY, real)
+    States = array_struct("states", STATE, real)
     nan = wp.constant(real(float("nan")))
     step = kind.step
+    gather = stay_alone if kind.splits else together
 
     @wp.kernel(module=kernel_module(f"feedback_{kind.name}", real, large=True))
     def forward(
-        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a, gains: a, nominal_q: a, nominal_qd: a,
-        lower: a, upper: a, defects: a, q_out: a, qd_out: a, impulses_out: a, applied: a, status: a,
-        scratch: a, dx: a,
+        job: Job, inputs: Inputs, policy: Policy, states: States, applied: a, status: a, scratch: a, dx: a
     ):  # fmt: skip
         w = wp.tid()
         place = job.scratch
         nq = job.scene.nq
         nv = job.scene.topology.nv
         nu = job.scene.nu
-        copy_state(job, q0, qd0, impulses0, 0, w, scratch)
-        keep_state(job, 0, w, scratch, q_out, qd_out, impulses_out)
+        copy_state(job, inputs, 0, w, scratch)
+        keep_state(job, 0, w, scratch, states)
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
@@ -89,16 +95,18 @@ def kernels(kind: Step):
                 break
             if flags & NOT_FINITE == 0:
                 write_difference(
-                    job.scene, rows_from(nominal_q, t * nq), rows_from(nominal_qd, t * nv), rows_from(scratch, place.q),
-                    rows_from(scratch, place.qd), w, dx,
+                    job.scene, rows_from(policy.nominal_q, t * nq), rows_from(policy.nominal_qd, t * nv),
+                    rows_from(scratch, place.q), rows_from(scratch, place.qd), w, dx,
                 )  # fmt: skip
                 write_controls(
-                    nu, 2 * nv, rows_from(controls, t * nu), rows_from(gains, t * nu * 2 * nv), dx,
-                    rows_from(lower, t * nu), rows_from(upper, t * nu), w, rows_from(applied, t * nu),
+                    nu, 2 * nv, rows_from(inputs.controls, t * nu), rows_from(policy.gains, t * nu * 2 * nv), dx,
+                    rows_from(policy.lower, t * nu), rows_from(policy.upper, t * nu), w, rows_from(applied, t * nu),
                 )  # fmt: skip
             for s in range(job.substeps):
-                if flags & NOT_FINITE == 0:
-                    raised = step(job, rows_from(applied, t * nu), parameters, w, scratch)
+                goes_on = flags & NOT_FINITE == 0
+                gather(goes_on, place.lanes, w, scratch)
+                if goes_on:
+                    raised = step(job, rows_from(applied, t * nu), inputs.parameters, w, scratch)
                     if raised & NOT_CONVERGED != 0:
                         unconverged += 1
                         if first_unconverged < 0:
@@ -107,7 +115,7 @@ def kernels(kind: Step):
                         first = t * job.substeps + s
                     flags = flags | raised
             if flags & NOT_FINITE == 0:
-                move_by_defect(job, rows_from(defects, t * 2 * nv), w, scratch)
+                move_by_defect(job, rows_from(policy.defects, t * 2 * nv), w, scratch)
             else:
                 for r in range(nq):
                     scratch[place.q + r, w] = nan
@@ -115,7 +123,7 @@ def kernels(kind: Step):
                     scratch[place.qd + r, w] = nan
                 for r in range(nu):
                     applied[t * nu + r, w] = nan
-            keep_state(job, t + 1, w, scratch, q_out, qd_out, impulses_out)
+            keep_state(job, t + 1, w, scratch, states)
         status[0, w] = real(flags)
         status[1, w] = real(first)
         status[2, w] = real(unconverged)

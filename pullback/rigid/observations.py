@@ -14,7 +14,7 @@ from pullback.rigid import observe
 from pullback.rigid.compile.compile import SceneArrays
 from pullback.rigid.compile.drives import spring_energy
 from pullback.rigid.compile.frames import LinkFrames
-from pullback.rigid.compile.parameters import WorldParameters
+from pullback.rigid.compile.parameters import Rows, WorldParameters
 from pullback.rigid.observe import ContactTensors
 from pullback.rigid.outcome import Inputs, refuse_inputs
 from pullback.rigid.programs import WorldPrograms
@@ -115,12 +115,20 @@ class Observations:
     def energies(self, state: State) -> tuple[Tensor, Tensor]:
         """Return kinetic and potential energy [J], (B,) each; the potential is zero at the world's origin.
 
-        Springs count in the potential.
+        Springs and gravity compensation count in the potential.
         """
         q, qd = state.q, state.qd
         rows = self.parameters()
         self._check_worlds(self._check_state(state), max(x.shape[0] for x in rows))
+        return self._energies(q, qd, rows)
+
+    def _energies(self, q: Tensor, qd: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return kinetic and potential energy of states (n, ...) under parameters of as many rows, or of one."""
         totals = self._programs.momentum()(q, qd, rows.placements, rows.inertias)
         rotors = 0.5 * (rows.dofs[:, ::3] * qd * qd).sum(-1)
         springs = spring_energy(self.arrays.drives, rows.actuators, self.arrays.dof_coordinate, q)
-        return totals[:, 9] + rotors, springs - (rows.gravity * totals[:, 6:9]).sum(-1)
+        falling = totals[:, 6:9]
+        if self.arrays.drives.compensates:
+            carried = torch.nn.functional.pad(rows.compensation.unflatten(1, (-1, 4)), (0, 6)).flatten(1)
+            falling = falling - self._programs.momentum()(q, torch.zeros_like(qd), rows.placements, carried)[:, 6:9]
+        return totals[:, 9] + rotors, springs - (rows.gravity * falling).sum(-1)

@@ -55,7 +55,7 @@ def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check
 def solves(sim: Sim) -> bool:
     """Return whether a simulation means to solve its steps; sweeps that are differentiated as such do not."""
     solver = sim.world.contact
-    return sim.integrator in SMOOTH or solver.finishing_steps(double=sim.dtype == torch.float64) > 0
+    return sim.integrator in SMOOTH or solver.polishing_rounds(double=sim.dtype == torch.float64) > 0
 
 
 def warn_in_backward(told: set[int], text: str, states: Iterable[Tensor]) -> None:

@@ -88,10 +88,10 @@ class WorldPrograms:
 
     def kind_of_step(self, real: type) -> Step:
         """Return the functions of a step for one floating-point type."""
-        laws = self.arrays.drives.laws
+        laws, compensates = self.arrays.drives.laws, self.arrays.drives.compensates
         if self.integrator:
-            return smooth_step(self.integrator.kernels, laws, real)
-        return contact_step(self.shapes, self.contact, laws, real, splits=self.splits)
+            return smooth_step(self.integrator.kernels, laws, real, compensates)
+        return contact_step(self.shapes, self.contact, laws, real, compensates=compensates, splits=self.splits)
 
     def _operator(self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, **options: Any) -> Operator:
         """Return an operator whose kernels are made for this world's kind of step."""
@@ -114,6 +114,7 @@ class WorldPrograms:
             npair=a.npair,
             nloop=a.nloop,
             ncoupling=a.ncoupling,
+            compensates=a.drives.compensates,
             impulses=self.nimpulse,
             contacts=a.max_contacts,
             scalars=a.nscalar,
@@ -207,7 +208,7 @@ class WorldPrograms:
         sizes = self.sizes(plan.slots)
         parameters, _ = PARAMETERS.place(sizes)
         scratch, total = SCRATCH.place(sizes)
-        forward = forward_rows(sizes, as_matrix=contact.finishing_steps(double=self.double) > 0)
+        forward = forward_rows(sizes, as_matrix=contact.polishing_rounds(double=self.double) > 0)
 
         def make_job(device: str) -> Any:
             job = Job()

@@ -4,6 +4,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import (
     ADJ_CONTACT_ROWS,
@@ -16,9 +17,10 @@ from pullback.rigid.compile.scene import (
     PAIR,
     POINT,
 )
-from pullback.rigid.rollout_kernels import add_result, copy_state
+from pullback.rigid.rollout_kernels import INPUTS, add_result, copy_state
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
 from pullback.rigid.step.jacobian_kernels import tangents_vjp
+from pullback.rigid.step.lanes_kernels import together
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
@@ -60,16 +62,18 @@ def kernels(kind: Step):
     """Return the kernels of the report on contacts: how many there are, then REPORT_ROWS for each."""
     real = kind.real
     a = wp.array2d(dtype=real)
+    Inputs = array_struct("rollout_inputs", INPUTS, real)
     solve = kind.variant(solve_step)
     begin = kind.variant(impulse_cotangents)
     finish = kind.variant(problem_vjp)
 
     @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
-    def forward(job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, scratch: a):
+    def forward(job: Job, inputs: Inputs, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
-        copy_state(job, q, qd, impulses, 0, w, scratch)
-        found, ns, sweeps = solve(job, False, controls, parameters, w, scratch)
+        together(True, place.lanes, w, scratch)
+        copy_state(job, inputs, 0, w, scratch)
+        found, ns, sweeps = solve(job, False, inputs.controls, inputs.parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         contacts = rows_from(scratch, place.contacts)
         blocks = rows_from(scratch, place.blocks)
@@ -90,23 +94,24 @@ def kernels(kind: Step):
 
     @wp.kernel(module=kernel_module(f"contacts_vjp_{kind.name}", real, large=True))
     def vjp(
-        job: Job, q: a, qd: a, impulses: a, controls: a, parameters: a, report: a, adj_report: a,
-        adj_q: a, adj_qd: a, adj_impulses: a, adj_controls: a, adj_parameters: a, scratch: a, nowhere: a,
+        job: Job, inputs: Inputs, report: a, adj_report: a, adj_inputs: Inputs, scratch: a, nowhere: a
     ):  # fmt: skip
         w = wp.tid()
         place = job.scratch
-        copy_state(job, q, qd, impulses, 0, w, scratch)
+        together(True, place.lanes, w, scratch)
+        copy_state(job, inputs, 0, w, scratch)
         for r in range(job.nstate):
             scratch[place.next_adj_state + r, w] = real(0.0)
-        found, ns, sweeps = solve(job, True, controls, parameters, w, scratch)
+        found, ns, sweeps = solve(job, True, inputs.controls, inputs.parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         shifted = begin(job, nc, ns, w, scratch)
         add_contact_cotangents(job, nc, adj_report, w, scratch)
         finish(
-            job, nc, ns, sweeps, shifted, controls, parameters, w, adj_controls, adj_parameters, scratch, nowhere
+            job, nc, ns, sweeps, shifted, inputs.controls, inputs.parameters, w, adj_inputs.controls,
+            adj_inputs.parameters, scratch, nowhere,
         )  # fmt: skip
-        add_result(scratch, place.adj_q, job.scene.nq, w, adj_q)
-        add_result(scratch, place.adj_qd, job.scene.topology.nv, w, adj_qd)
-        add_result(scratch, place.adj_impulses, job.nimpulse, w, adj_impulses)
+        add_result(scratch, place.adj_q, job.scene.nq, w, adj_inputs.q)
+        add_result(scratch, place.adj_qd, job.scene.topology.nv, w, adj_inputs.qd)
+        add_result(scratch, place.adj_impulses, job.nimpulse, w, adj_inputs.impulses)
 
     return forward, vjp

@@ -8,7 +8,9 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
+from pullback.rigid.step.lanes_kernels import alone, together
 from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
 from pullback.rigid.step.variants import Step
@@ -18,6 +20,10 @@ from pullback.spatial.arrays import rows_from
 # rows of a world's status: all flags that were raised, the first step that raised one, steps that did not converge, and
 # the first of these
 STATUS_ROWS = 4
+
+STATE = ("q", "qd", "impulses")
+"""A state or several, one after another, or their cotangents."""
+INPUTS = (*STATE, "controls", "parameters")
 
 _RESTORE = wp.constant(RESTORE)
 _ADVANCE = wp.constant(ADVANCE)
@@ -32,29 +38,23 @@ def copy_rows(source: wp.array2d(dtype=Any), start: int, count: int, w: int, to:
 
 
 @wp.func
-def copy_state(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), impulses: wp.array2d(dtype=Any), k: int, w: int,
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Make the k-th state of the arrays the current one."""
+def copy_state(job: Job, states: Any, k: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Make the k-th of some states the current one."""
     nq = job.scene.nq
     nv = job.scene.topology.nv
-    copy_rows(q, k * nq, nq, w, scratch, job.scratch.q)
-    copy_rows(qd, k * nv, nv, w, scratch, job.scratch.qd)
-    copy_rows(impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.impulses)
+    copy_rows(states.q, k * nq, nq, w, scratch, job.scratch.q)
+    copy_rows(states.qd, k * nv, nv, w, scratch, job.scratch.qd)
+    copy_rows(states.impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.impulses)
 
 
 @wp.func
-def keep_state(
-    job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any),
-    q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), impulses: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write the current state as the k-th of the arrays."""
+def keep_state(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any), states: Any):
+    """Write the current state as the k-th of some states."""
     nq = job.scene.nq
     nv = job.scene.topology.nv
-    copy_rows(scratch, job.scratch.q, nq, w, q, k * nq)
-    copy_rows(scratch, job.scratch.qd, nv, w, qd, k * nv)
-    copy_rows(scratch, job.scratch.impulses, job.nimpulse, w, impulses, k * job.nimpulse)
+    copy_rows(scratch, job.scratch.q, nq, w, states.q, k * nq)
+    copy_rows(scratch, job.scratch.qd, nv, w, states.qd, k * nv)
+    copy_rows(scratch, job.scratch.impulses, job.nimpulse, w, states.impulses, k * job.nimpulse)
 
 
 @wp.func
@@ -68,16 +68,13 @@ def add_cotangents(
 
 
 @wp.func
-def add_kept_cotangent(
-    job: Job, k: int, adj_q: wp.array2d(dtype=Any), adj_qd: wp.array2d(dtype=Any), adj_impulses: wp.array2d(dtype=Any),
-    w: int, scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
+def add_kept_cotangent(job: Job, k: int, adj_states: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Add the cotangents of the k-th state returned to those of the state in scratch."""
     nq = job.scene.nq
     nv = job.scene.topology.nv
-    add_cotangents(adj_q, k * nq, nq, w, scratch, job.scratch.next_adj_q)
-    add_cotangents(adj_qd, k * nv, nv, w, scratch, job.scratch.next_adj_qd)
-    add_cotangents(adj_impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.next_adj_impulses)
+    add_cotangents(adj_states.q, k * nq, nq, w, scratch, job.scratch.next_adj_q)
+    add_cotangents(adj_states.qd, k * nv, nv, w, scratch, job.scratch.next_adj_qd)
+    add_cotangents(adj_states.impulses, k * job.nimpulse, job.nimpulse, w, scratch, job.scratch.next_adj_impulses)
 
 
 @wp.func
@@ -98,25 +95,32 @@ def any_row(scratch: wp.array2d(dtype=Any), row: int, count: int, w: int):
     return found
 
 
+@wp.func
+def stay_alone(takes_part: bool, row: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Let each lane do its step by itself."""
+    alone(row, w, scratch)
+
+
 @made_once
 def kernels(kind: Step):
     """Return the forward and vjp kernels of a rollout of one kind of step."""
     real = kind.real
     a = wp.array2d(dtype=real)
+    Inputs = array_struct("rollout_inputs", INPUTS, real)
+    States = array_struct("states", STATE, real)
     nan = wp.constant(real(float("nan")))
     step = kind.step
     retrace = kind.retrace
+    # parts of a step that is split are as many as things touch in each world
+    gather = stay_alone if kind.splits else together
 
     @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
-    def forward(
-        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
-        q_out: a, qd_out: a, impulses_out: a, status: a, scratch: a,
-    ):  # fmt: skip
+    def forward(job: Job, inputs: Inputs, states: States, status: a, scratch: a):
         w = wp.tid()
         place = job.scratch
-        copy_state(job, q0, qd0, impulses0, 0, w, scratch)
+        copy_state(job, inputs, 0, w, scratch)
         if job.skipped == 0:
-            keep_state(job, 0, w, scratch, q_out, qd_out, impulses_out)
+            keep_state(job, 0, w, scratch, states)
         flags = int(0)
         first = int(-1)
         unconverged = int(0)
@@ -125,8 +129,11 @@ def kernels(kind: Step):
         for t in range(job.steps):
             if is_stopped(job):
                 break
-            if flags & NOT_FINITE == 0:
-                raised = step(job, rows_from(controls, (t // job.substeps) * job.scene.nu), parameters, w, scratch)
+            goes_on = flags & NOT_FINITE == 0
+            gather(goes_on, place.lanes, w, scratch)
+            if goes_on:
+                controls = rows_from(inputs.controls, (t // job.substeps) * job.scene.nu)
+                raised = step(job, controls, inputs.parameters, w, scratch)
                 if raised & NOT_CONVERGED != 0:
                     unconverged += 1
                     if first_unconverged < 0:
@@ -140,7 +147,7 @@ def kernels(kind: Step):
                     for r in range(job.scene.topology.nv):
                         scratch[place.qd + r, w] = nan
             if job.kept[kept] == t + 1:
-                keep_state(job, kept - job.skipped, w, scratch, q_out, qd_out, impulses_out)
+                keep_state(job, kept - job.skipped, w, scratch, states)
                 kept += 1
         status[0, w] = real(flags)
         status[1, w] = real(first)
@@ -149,10 +156,8 @@ def kernels(kind: Step):
 
     @wp.kernel(module=kernel_module(f"rollout_vjp_{kind.name}", real, large=True))
     def vjp(
-        job: Job, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
-        q_out: a, qd_out: a, impulses_out: a, status: a,
-        adj_q_out: a, adj_qd_out: a, adj_impulses_out: a, adj_status: a,
-        adj_q0: a, adj_qd0: a, adj_impulses0: a, adj_controls: a, adj_parameters: a, scratch: a, nowhere: a,
+        job: Job, inputs: Inputs, states: States, status: a, adj_states: States, adj_status: a, adj_inputs: Inputs,
+        scratch: a, nowhere: a,
     ):  # fmt: skip
         w = wp.tid()
         place = job.scratch
@@ -172,9 +177,9 @@ def kernels(kind: Step):
             here = place.slots + (slot - job.nkept) * job.nstate
             if op == _RESTORE:
                 if slot == 0:
-                    copy_state(job, q0, qd0, impulses0, 0, w, scratch)
+                    copy_state(job, inputs, 0, w, scratch)
                 elif slot < job.nkept:
-                    copy_state(job, q_out, qd_out, impulses_out, slot - job.skipped, w, scratch)
+                    copy_state(job, states, slot - job.skipped, w, scratch)
                 else:
                     copy_rows(scratch, here, job.nstate, w, scratch, place.state)
             elif op == _SAVE:
@@ -184,23 +189,22 @@ def kernels(kind: Step):
                 if op != _ADVANCE:
                     if kept >= 0:
                         if job.kept[kept] == t + 1:
-                            add_kept_cotangent(
-                                job, kept - job.skipped, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch
-                            )
+                            add_kept_cotangent(job, kept - job.skipped, adj_states, w, scratch)
                             kept -= 1
                     # nothing is asked of a world that the loss leaves out, whose states may be NaN
                     asked = any_row(scratch, place.next_adj_state, job.nstate, w)
+                gather(asked == 1, place.lanes, w, scratch)
                 if asked == 1:
                     retrace(
-                        job, op != _ADVANCE, rows_from(controls, control), parameters, w,
-                        rows_from(adj_controls, control), adj_parameters, scratch, nowhere,
+                        job, op != _ADVANCE, rows_from(inputs.controls, control), inputs.parameters, w,
+                        rows_from(adj_inputs.controls, control), adj_inputs.parameters, scratch, nowhere,
                     )  # fmt: skip
                     if op != _ADVANCE:
                         copy_rows(scratch, place.adj_state, job.nstate, w, scratch, place.next_adj_state)
         if job.skipped == 0:
-            add_kept_cotangent(job, 0, adj_q_out, adj_qd_out, adj_impulses_out, w, scratch)
-        add_result(scratch, place.next_adj_q, nq, w, adj_q0)
-        add_result(scratch, place.next_adj_qd, nv, w, adj_qd0)
-        add_result(scratch, place.next_adj_impulses, ni, w, adj_impulses0)
+            add_kept_cotangent(job, 0, adj_states, w, scratch)
+        add_result(scratch, place.next_adj_q, nq, w, adj_inputs.q)
+        add_result(scratch, place.next_adj_qd, nv, w, adj_inputs.qd)
+        add_result(scratch, place.next_adj_impulses, ni, w, adj_inputs.impulses)
 
     return forward, vjp

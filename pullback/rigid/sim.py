@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from pullback.core.compiling import leave_graph
 from pullback.core.errors import PullbackError
 from pullback.core.finite import in_transform
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
+from pullback.rigid import in_graph
 from pullback.rigid.compile.compile import compile_world
 from pullback.rigid.compile.parameters import WorldParameters
+from pullback.rigid.energy_watch import can_watch, watch_energy
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.linearization import Linearization, linearize
 from pullback.rigid.observations import Observations
@@ -102,6 +103,7 @@ class Sim(Observations):
         self._manifold: Manifold | None = None
         self._last_status: tuple[Tensor | None, Status | None] = None, None
         self._planned = lru_cache(PLANS)(self._plan)
+        self._graph = in_graph.GraphPrograms(self.parameters, lambda *rollout: self._planned(*rollout))
         # a step in a closed loop looks at these again and again
         self._type = (self._like.dtype, self._like.device)
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
@@ -173,7 +175,8 @@ class Sim(Observations):
 
         `check` is that of `rollout`.
         """
-        leave_graph()
+        if torch.compiler.is_compiling() and in_graph.can_trace(self):
+            return in_graph.step(self, state, u)
         program = self._programs.step()
         repeat = inputs = None
         if type(u) is Tensor and isinstance(state, State):
@@ -208,11 +211,13 @@ class Sim(Observations):
         with `pb.Binomial(slots)` the first and the last. The backward pass recomputes the others. Controls (T, 1, nu)
         drive all worlds alike, and a state of one world is where all start that controls or parameters are given for.
 
-        On a CPU, more contacts than were given room for are an error, and a world that is not finite or has steps that
-        are not solved, and differentiated, is a `SimulationWarning`, once. `check=True` makes an error of worlds that
-        are not finite, on a GPU too; `check=False` leaves everything to `status`.
+        On a CPU, more contacts than were given room for are an error, and a world that is not finite, has steps that
+        are not solved, and differentiated, or gains energy though nothing drives it is a `SimulationWarning`, once.
+        `check=True` makes an error of worlds that are not finite, on a GPU too; `check=False` leaves everything to
+        `status`.
         """
-        leave_graph()
+        if torch.compiler.is_compiling() and in_graph.can_trace(self, checkpoint):
+            return in_graph.rollout(self, state, controls, checkpoint)  # pyright: ignore[reportArgumentType]
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
@@ -239,6 +244,8 @@ class Sim(Observations):
             steps=kept,
             impulses=None if impulses is None else self._unfold(impulses, len(kept), nimpulse),
         )
+        if check is not False and can_watch(self, rows, steps, isinstance(controls, Tensor)):
+            trajectory = watch_energy(self, trajectory)
         return trajectory
 
     def _make_room(self, found: int = 0, *, resize_state: bool = False) -> bool:

@@ -17,6 +17,7 @@ Tensor = torch.Tensor
 NAN = 1
 CONTACT_OVERFLOW = 2
 NOT_CONVERGED = 4
+ENERGY = 8
 """Flags of a world's status; 0 is all well."""
 
 Vector = tuple[float, float, float]
@@ -68,9 +69,18 @@ class Status:
             return flags
         return int(np.bitwise_or.reduce(rows.numpy()[:, 0].astype(np.int64)))
 
+    def rows_with(self, flag: int, worlds: Tensor) -> Tensor:
+        """Return the rows of this status with one more flag in some worlds (B,)."""
+        rows = self._rows.clone()
+        rows[worlds, 0] += flag
+        return rows
+
     @property
     def code(self) -> Tensor:
-        """The flags NAN, CONTACT_OVERFLOW and NOT_CONVERGED that were raised, added up (B,); 0: none."""
+        """The flags NAN, CONTACT_OVERFLOW, NOT_CONVERGED and ENERGY that were raised, added up (B,); 0: none.
+
+        ENERGY is that of rollouts of passive worlds on a CPU, of at least 50 steps: such a world gained some by itself.
+        """
         return self._rows[:, 0].long()
 
     @property

@@ -16,6 +16,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_bias,
@@ -27,6 +28,7 @@ from pullback.robot.joint_kernels import (
     joint_pose,
 )
 from pullback.robot.rnea_kernels import (
+    ROBOT_ROWS,
     body_inertia_times,
     inverse_dynamics_vjp,
     joint_friction,
@@ -270,17 +272,16 @@ def forward_dynamics(
     q: wp.array2d(dtype=Any),
     qd: wp.array2d(dtype=Any),
     tau: wp.array2d(dtype=Any),
-    external: wp.array2d(dtype=Any),
-    gravity: wp.array2d(dtype=Any),
-    placements: wp.array2d(dtype=Any),
-    inertias: wp.array2d(dtype=Any),
-    dofs: wp.array2d(dtype=Any),
+    robot: Any,
     w: int,
     # out
     qdd: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any),
 ):
     """Write the joint accelerations of world w under the joint forces tau."""
+    placements = robot.placements
+    inertias = robot.inertias
+    dofs = robot.dofs
     zero = q.dtype(0.0)
     # velocities and bias forces, root to leaves
     for i in range(topology.nbody):
@@ -293,8 +294,8 @@ def forward_dynamics(
             V = motion_to_child(R, p, load6(scratch, parent * ROWS + VELOCITY, w))
         V = V + joint_motion(topology, i, qd, w)
         F = cross_force(V, body_inertia_times(inertias, i, w, V))
-        if external:
-            F = F - load6(external, 6 * i, w)
+        if robot.external:
+            F = F - load6(robot.external, 6 * i, w)
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + VELOCITY, w, V)
@@ -313,7 +314,7 @@ def forward_dynamics(
         parent = topology.parent[i]
         row = i * ROWS
         c = joint_bias(topology, i, load6(scratch, row + VELOCITY, w), qd, w)
-        A = world_acceleration(gravity, w)
+        A = world_acceleration(robot.gravity, w)
         if parent >= 0:
             A = load6(scratch, parent * ROWS + VELOCITY, w)
         a = motion_to_child(load33(scratch, row + POSE, w), load3(scratch, row + POSE + 9, w), A) + c
@@ -363,31 +364,30 @@ def solve_mass_matrix(
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
+    Robot = array_struct("robot_rows", ROBOT_ROWS, real)
+    Scratch = array_struct("aba_scratch", ("recursion", "mu", "nowhere"), real)
 
     @wp.kernel(module=kernel_module("aba", real))
-    def forward(
-        topology: Topology, q: a, qd: a, tau: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
-        qdd: a, scratch: a,
-    ):  # fmt: skip
+    def forward(topology: Topology, q: a, qd: a, tau: a, robot: Robot, qdd: a, scratch: a):
         w = wp.tid()
-        forward_dynamics(topology, q, qd, tau, external, gravity, placements, inertias, dofs, w, qdd, scratch)
+        forward_dynamics(topology, q, qd, tau, robot, w, qdd, scratch)
 
     @wp.kernel(module=kernel_module("aba_vjp", real))
     def vjp(
-        topology: Topology, q: a, qd: a, tau: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
-        qdd: a, adj_qdd: a,
-        adj_q: a, adj_qd: a, adj_tau: a, adj_external: a, adj_gravity: a, adj_placements: a, adj_inertias: a,
-        adj_dofs: a, scratch: a, mu: a, nowhere: a,
+        topology: Topology, q: a, qd: a, tau: a, robot: Robot, qdd: a, adj_qdd: a,
+        adj_q: a, adj_qd: a, adj_tau: a, adj_robot: Robot, scratch: Scratch,
     ):  # fmt: skip
         w = wp.tid()
-        solve_mass_matrix(topology, q, placements, inertias, dofs, adj_qdd, w, mu, scratch)
+        mu = scratch.mu
+        solve_mass_matrix(
+            topology, q, robot.placements, robot.inertias, robot.dofs, adj_qdd, w, mu, scratch.recursion
+        )  # fmt: skip
         for v in range(topology.nv):
             if adj_tau:
                 adj_tau[v, w] = adj_tau[v, w] + mu[v, w]
             mu[v, w] = -mu[v, w]
         inverse_dynamics_vjp(
-            topology, q, qd, qdd, external, gravity, placements, inertias, dofs, mu, w,
-            adj_q, adj_qd, nowhere, adj_external, adj_gravity, adj_placements, adj_inertias, adj_dofs, scratch,
+            topology, q, qd, qdd, robot, mu, w, adj_q, adj_qd, scratch.nowhere, adj_robot, scratch.recursion
         )  # fmt: skip
 
     return forward, vjp

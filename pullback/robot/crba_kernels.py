@@ -11,6 +11,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_axis,
@@ -180,16 +181,16 @@ def mass_product_vjp(
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
+    Robot = array_struct("mass_rows", ("placements", "inertias", "dofs"), real)
 
     @wp.kernel(module=kernel_module("crba", real))
-    def forward(topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, scratch: a):
+    def forward(topology: Topology, q: a, robot: Robot, M: a, scratch: a):
         w = wp.tid()
-        mass_matrix(topology, q, placements, inertias, dofs, w, M, scratch)
+        mass_matrix(topology, q, robot.placements, robot.inertias, robot.dofs, w, M, scratch)
 
     @wp.kernel(module=kernel_module("crba_vjp", real))
     def vjp(
-        topology: Topology, q: a, placements: a, inertias: a, dofs: a, M: a, adj_M: a,
-        adj_q: a, adj_placements: a, adj_inertias: a, adj_dofs: a, scratch: a, y: a, z: a,
+        topology: Topology, q: a, robot: Robot, M: a, adj_M: a, adj_q: a, adj_robot: Robot, scratch: a, y: a, z: a
     ):  # fmt: skip
         w = wp.tid()
         nv = topology.nv
@@ -199,10 +200,13 @@ def kernels(real: type):
             y[j, w] = real(1.0)
             for k in range(nv):
                 z[k, w] = real(0.5) * (adj_M[j * nv + k, w] + adj_M[k * nv + j, w])
-            mass_product_vjp(topology, q, placements, inertias, y, z, w, adj_q, adj_placements, adj_inertias, scratch)
+            mass_product_vjp(
+                topology, q, robot.placements, robot.inertias, y, z, w, adj_q, adj_robot.placements,
+                adj_robot.inertias, scratch,
+            )  # fmt: skip
             y[j, w] = real(0.0)
-            if adj_dofs:
+            if adj_robot.dofs:
                 row = DOF_ROWS * j + ARMATURE
-                adj_dofs[row, w] = adj_dofs[row, w] + adj_M[j * nv + j, w]
+                adj_robot.dofs[row, w] = adj_robot.dofs[row, w] + adj_M[j * nv + j, w]
 
     return forward, vjp

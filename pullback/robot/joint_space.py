@@ -158,7 +158,8 @@ class JointSpace(LearnableLinks):
 
     def _flatten(self, **given: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
         """Check and flatten tensors (*batch, n) to (B, n), or (1, n) where one has no batch; return also the batch."""
-        leave_graph()
+        if torch.compiler.is_compiling():
+            self._enter_graph()
         shapes = []
         dtype, device = self._like.dtype, self._like.device
         for name, (x, n) in given.items():
@@ -182,6 +183,16 @@ class JointSpace(LearnableLinks):
         return batch, [
             x.reshape(batch.numel(), n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
         ]
+
+    def _enter_graph(self) -> None:
+        """Compute all that is kept, which torch.compile cannot trace; a robot that learns ends the graph."""
+        if self.learned:
+            leave_graph()
+        self._fill_cache()
+
+    def _fill_cache(self) -> bool:
+        """Compute all that is kept of a robot that does not learn."""
+        raise NotImplementedError
 
     def _coordinates(self, q: Tensor) -> Tensor:
         """Return the coordinates of all bodies, those of mimic joints included."""

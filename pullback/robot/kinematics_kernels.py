@@ -8,6 +8,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_coordinates_vjp,
@@ -248,51 +249,52 @@ def frame_twist(topology: Topology, k: int, zero: Any, w: int, twists: wp.array2
 def velocity_kernels(real: type):
     """Return the kernels of frames' velocities: 6 rows a frame, linear then angular, in world axes at its origin."""
     a = wp.array2d(dtype=real)
+    Scratch = array_struct("velocity_scratch", ("poses", "twists"), real)
     zero = wp.constant(real(0.0))
 
     @wp.kernel(module=kernel_module("velocities", real))
-    def forward(topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, scratch: a, twists: a):
+    def forward(topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, scratch: Scratch):
         w = wp.tid()
-        body_poses(topology, q, placements, w, scratch)
-        body_twists(topology, qd, w, scratch, twists)
+        body_poses(topology, q, placements, w, scratch.poses)
+        body_twists(topology, qd, w, scratch.poses, scratch.twists)
         for k in range(topology.nframe):
-            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch)
-            V = frame_twist(topology, k, zero, w, twists)
+            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch.poses)
+            V = frame_twist(topology, k, zero, w, scratch.twists)
             store(velocities, 6 * k, w, linear(V) + wp.cross(angular(V), p_WF))
             store(velocities, 6 * k + 3, w, angular(V))
 
     @wp.kernel(module=kernel_module("velocities_vjp", real))
     def vjp(
         topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, adj_velocities: a,
-        adj_q: a, adj_qd: a, adj_placements: a, adj_frames: a, scratch: a, twists: a,
+        adj_q: a, adj_qd: a, adj_placements: a, adj_frames: a, scratch: Scratch,
     ):  # fmt: skip
         w = wp.tid()
-        body_poses(topology, q, placements, w, scratch)
-        body_twists(topology, qd, w, scratch, twists)
+        body_poses(topology, q, placements, w, scratch.poses)
+        body_twists(topology, qd, w, scratch.poses, scratch.twists)
         # the frames' origins, and the twists of their bodies, eq. (9)
         for k in range(topology.nframe):
-            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch)
+            R_WF, p_WF = frame_pose(topology, frames, k, w, scratch.poses)
             adj_linear = load3(adj_velocities, 6 * k, w)
             adj_angular = load3(adj_velocities, 6 * k + 3, w)
-            force = wp.cross(adj_linear, angular(frame_twist(topology, k, zero, w, twists)))
-            add_frame_wrench(topology, frames, k, force - force, force, p_WF, w, adj_frames, scratch)
+            force = wp.cross(adj_linear, angular(frame_twist(topology, k, zero, w, scratch.twists)))
+            add_frame_wrench(topology, frames, k, force - force, force, p_WF, w, adj_frames, scratch.poses)
             body = topology.frame_body[k]
             if body >= 0:
                 adj_twist = spatial(adj_angular + wp.cross(p_WF, adj_linear), adj_linear)
-                accumulate(twists, body * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
+                accumulate(scratch.twists, body * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
         # the joints' rates and axes, leaves to root, eq. (10)
         for k in range(topology.npath):
             i = topology.path[topology.npath - 1 - k]
-            adj_twist = load6(twists, i * TWIST_ROWS + ADJ_TWIST, w)
-            R, p = body_pose(i, w, scratch)
+            adj_twist = load6(scratch.twists, i * TWIST_ROWS + ADJ_TWIST, w)
+            R, p = body_pose(i, w, scratch.poses)
             for j in range(joint_nv(topology, i)):
                 v = topology.v_start[i] + j
                 S = joint_world_axis(topology, i, j, R, p)
                 if adj_qd:
                     adj_qd[v, w] = adj_qd[v, w] + wp.dot(S, adj_twist)
-                accumulate(scratch, i * ROWS + WRENCH, w, cross_force(S, qd[v, w] * adj_twist))
+                accumulate(scratch.poses, i * ROWS + WRENCH, w, cross_force(S, qd[v, w] * adj_twist))
             if topology.parent[i] >= 0:
-                accumulate(twists, topology.parent[i] * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
-        gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch)
+                accumulate(scratch.twists, topology.parent[i] * TWIST_ROWS + ADJ_TWIST, w, adj_twist)
+        gather_wrenches(topology, q, placements, w, adj_q, adj_placements, scratch.poses)
 
     return forward, vjp

@@ -169,6 +169,17 @@ class LearnableLinks(nn.Module):
             return self._cached("inertias", lambda: self._inertias(kinematics, {}))
         return self._inertias(kinematics, states)
 
+    @property
+    def compensates_gravity(self) -> bool:
+        """Whether the weight of some link is carried, in part or whole."""
+        return self._cached("compensates", lambda: any(link.carried for link in self.model.links))
+
+    def carried_masses(self, states: Mapping[str, Tensor | None]) -> Tensor:
+        """Return the inertias of what is carried of the bodies, (b, nbody * 10): masses and first moments count."""
+        if not self._touched((*INERTIAL, *KINEMATIC)):
+            return self._cached("carried", lambda: self._carried({}))
+        return self._carried(states)
+
     def dofs(self, states: Mapping[str, Tensor | None], *, damping: bool, friction: bool) -> Tensor:
         """Return armature, damping and friction a dof, (b, nv * 3), the last two zero unless asked for."""
         if not self._touched(DOF):
@@ -196,6 +207,13 @@ class LearnableLinks(nn.Module):
         replaced = split_inertial({name: self._replaced(name, states) for name in INERTIAL})
         mass, com, inertia = (substitute(values.base[name], links) for name, links in replaced.items())
         return body_inertias(self.model, kinematics, mass, com, inertia)
+
+    def _carried(self, states: Mapping[str, Tensor | None]) -> Tensor:
+        values, kinematics = self._values(), self.kinematics(states)
+        replaced = split_inertial({name: self._replaced(name, states) for name in INERTIAL})
+        mass, com, inertia = (substitute(values.base[name], links) for name, links in replaced.items())
+        fraction = mass.new_tensor([link.carried for link in self.model.links])
+        return body_inertias(self.model, kinematics, fraction * mass, com, torch.zeros_like(inertia))
 
     def _dofs(self, states: Mapping[str, Tensor | None], damping: bool, friction: bool) -> Tensor:
         base = self._values().base

@@ -13,6 +13,7 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.core.finite import refuse_not_finite
+from pullback.core.graph import while_tracing
 from pullback.description.compile import Model
 from pullback.robot.loops import close_loops
 from pullback.robot.operators import Programs
@@ -126,6 +127,8 @@ class RobotModel(Springs):
         )
         if include_springs and self.has_springs:
             tau = tau - self._spring_forces(q, qd, use_damping)
+        if include_gravity and self.compensates_gravity:
+            tau = tau - self._carried_weights(batch, q, terms)
         if self.model.coupling is not None:
             tau = tau @ self._coupling()[2]
         return tau.reshape(*batch, self.nv)
@@ -209,6 +212,8 @@ class RobotModel(Springs):
         )
         if include_springs and self.has_springs:
             tau = tau + self._spring_forces(q, qd, use_damping)
+        if include_gravity and self.compensates_gravity:
+            tau = tau + self._carried_weights(batch, q, terms)
         return self._programs.forward_dynamics()(q, qd, tau, *terms).reshape(*batch, self.nv)
 
     # -- the robot as a whole ------------------------------------------------------------------------------------
@@ -236,11 +241,29 @@ class RobotModel(Springs):
     def compute_potential_energy(self, q: Tensor, *, gravity: Gravity | None = None) -> Tensor:
         """Return the potential energy [J] (*batch,), of gravity, zero at the world's origin, and of springs."""
         totals, _ = self._totals(q, self._like.new_zeros(self.nv))
-        energy = -(self._gravity(gravity) * totals[..., 6:9]).sum(-1)
+        energy = -(self._gravity(gravity) * (totals[..., 6:9] - self._carried_moment(q))).sum(-1)
         if self.has_springs:
             batch, (flat,) = self._flatten(q=(q, self.nq))
             energy = energy + self._spring_energy(flat).expand(batch.numel()).reshape(batch)
         return energy
+
+    def _carried_weights(self, batch: torch.Size, q: Tensor, terms: tuple[Tensor | None, ...]) -> Tensor:
+        """Return the joint forces (B, nv_all) of gravity compensation: inverse dynamics at rest of what is carried."""
+        _, field, placements, _, dofs = terms
+        masses, still = self._for_batch(self.carried_masses({"q": q}), batch), q.new_zeros(1, self.model.nv_all)
+        nothing = None if dofs is None else torch.zeros_like(dofs)
+        hold = self._programs.inverse_dynamics()
+        return hold(self._coordinates(q), still, still, None, field, placements, masses, nothing)
+
+    def _carried_moment(self, q: Tensor) -> Tensor | float:
+        """Return the first moment [kg·m] (*batch, 3) of the mass whose weight is carried."""
+        if not self.compensates_gravity:
+            return 0.0
+        batch, (flat,) = self._flatten(q=(q, self.nq))
+        kinematics = self._for_batch(self.kinematics({"q": flat}), batch)
+        masses, still = self._for_batch(self.carried_masses({"q": flat}), batch), q.new_zeros(1, self.model.nv_all)
+        totals = self._programs.momentum()(self._coordinates(flat), still, kinematics.placements, masses)
+        return totals[:, 6:9].reshape(*batch, 3)
 
     def compute_total_mass(self) -> Tensor:
         """Return the mass [kg] of the links that move; (b,) where masses are given per robot."""
@@ -301,6 +324,23 @@ class RobotModel(Springs):
             refuse_not_finite(f"external_forces[{name!r}]", wrench)
         forces = self._body_forces(q, kinematics, list(external_forces or {}), wrenches) if wrenches else None
         return forces, field, kinematics.placements, inertias, dofs
+
+    @while_tracing
+    def _fill_cache(self) -> bool:
+        """Compute what is kept."""
+        everywhere = torch.Size([1])
+        _ = self._gravity(None), self.manifold, self._values(), self.compensates_gravity
+        if self.model.coupling is not None:
+            self._coupling()
+        if self.model.tree.springs:
+            self._shares()
+        if not self.learned:
+            for damping in (False, True):
+                for friction in (False, True):
+                    self._rows(everywhere, {}, damping=damping, friction=friction)
+            self.springs({})
+            self.carried_masses({})
+        return True
 
     def _rows(
         self, batch: torch.Size, states: Mapping[str, Tensor | None], *, damping: bool = False, friction: bool = False

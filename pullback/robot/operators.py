@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import warp as wp
 
+from pullback.core.graph import MadeOnce
 from pullback.core.program import Operator, Program
 from pullback.description.compile import WORLD, Model
 from pullback.description.joints import KIND_NUMBER
@@ -29,12 +29,12 @@ class Programs:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.poses = cache(self._poses)
-        self.jacobian = cache(self._jacobian)
-        self.inverse_dynamics = cache(self._inverse_dynamics)
-        self.forward_dynamics = cache(self._forward_dynamics)
-        self.mass_matrix = cache(self._mass_matrix)
-        self.momentum = cache(self._momentum)
+        self.poses = MadeOnce(self._poses)
+        self.jacobian = MadeOnce(self._jacobian)
+        self.inverse_dynamics = MadeOnce(self._inverse_dynamics)
+        self.forward_dynamics = MadeOnce(self._forward_dynamics)
+        self.mass_matrix = MadeOnce(self._mass_matrix)
+        self.momentum = MadeOnce(self._momentum)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as the robot alone; programs are bound again."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_bias,
@@ -47,6 +48,28 @@ ADJ_ACCELERATION = wp.constant(36)
 ADJ_VIRTUAL = wp.constant(42)
 VJP_ROWS = wp.constant(48)
 
+ROBOT_ROWS = ("external", "gravity", "placements", "inertias", "dofs")
+"""What the dynamics of a robot read besides its motion, or the cotangents of that."""
+
+Array32 = wp.array2d(dtype=wp.float32)
+Array64 = wp.array2d(dtype=wp.float64)
+RobotRows32 = array_struct("robot_rows", ROBOT_ROWS, wp.float32)
+RobotRows64 = array_struct("robot_rows", ROBOT_ROWS, wp.float64)
+
+
+@wp.func
+def robot_rows(external: Array32, gravity: Array32, placements: Array32, inertias: Array32, dofs: Array32):
+    """Return the arrays as one struct."""
+    return RobotRows32(external, gravity, placements, inertias, dofs)
+
+
+@wp.func
+def robot_rows(  # noqa: F811
+    external: Array64, gravity: Array64, placements: Array64, inertias: Array64, dofs: Array64
+):
+    """Return the arrays as one struct."""
+    return RobotRows64(external, gravity, placements, inertias, dofs)
+
 
 @wp.func
 def world_acceleration(gravity: wp.array2d(dtype=Any), w: int):
@@ -70,11 +93,7 @@ def inverse_dynamics(
     q: wp.array2d(dtype=Any),
     qd: wp.array2d(dtype=Any),
     qdd: wp.array2d(dtype=Any),
-    external: wp.array2d(dtype=Any),
-    gravity: wp.array2d(dtype=Any),
-    placements: wp.array2d(dtype=Any),
-    inertias: wp.array2d(dtype=Any),
-    dofs: wp.array2d(dtype=Any),
+    robot: Any,
     w: int,
     # out
     tau: wp.array2d(dtype=Any),
@@ -86,17 +105,18 @@ def inverse_dynamics(
     for i in range(topology.nbody):
         parent = topology.parent[i]
         row = i * ROWS
-        R, p = joint_pose(topology, i, placements, q, w)
+        R, p = joint_pose(topology, i, robot.placements, q, w)
         V = wp.vector(zero, zero, zero, zero, zero, zero)
-        A = world_acceleration(gravity, w)
+        A = world_acceleration(robot.gravity, w)
         if parent >= 0:
             V = load6(scratch, parent * ROWS + VELOCITY, w)
             A = load6(scratch, parent * ROWS + ACCELERATION, w)
         V = motion_to_child(R, p, V) + joint_motion(topology, i, qd, w)  # eq. (1)
         A = motion_to_child(R, p, A) + joint_motion(topology, i, qdd, w) + joint_bias(topology, i, V, qd, w)  # (2)
-        F = body_inertia_times(inertias, i, w, A) + cross_force(V, body_inertia_times(inertias, i, w, V))  # eq. (3)
-        if external:
-            F = F - load6(external, 6 * i, w)
+        momentum = body_inertia_times(robot.inertias, i, w, V)
+        F = body_inertia_times(robot.inertias, i, w, A) + cross_force(V, momentum)  # eq. (3)
+        if robot.external:
+            F = F - load6(robot.external, 6 * i, w)
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + VELOCITY, w, V)
@@ -104,7 +124,7 @@ def inverse_dynamics(
         store(scratch, row + FORCE, w, F)
     # friction and armature
     for v in range(topology.nv):
-        tau[v, w] = dofs[DOF_ROWS * v + ARMATURE, w] * qdd[v, w] + joint_friction(dofs, v, qd[v, w], w)
+        tau[v, w] = robot.dofs[DOF_ROWS * v + ARMATURE, w] * qdd[v, w] + joint_friction(robot.dofs, v, qd[v, w], w)
     # forces, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
@@ -145,22 +165,14 @@ def inverse_dynamics_vjp(
     q: wp.array2d(dtype=Any),
     qd: wp.array2d(dtype=Any),
     qdd: wp.array2d(dtype=Any),
-    external: wp.array2d(dtype=Any),
-    gravity: wp.array2d(dtype=Any),
-    placements: wp.array2d(dtype=Any),
-    inertias: wp.array2d(dtype=Any),
-    dofs: wp.array2d(dtype=Any),
+    robot: Any,
     adj_tau: wp.array2d(dtype=Any),
     w: int,
     # out, added to; an array without data is left out
     adj_q: wp.array2d(dtype=Any),
     adj_qd: wp.array2d(dtype=Any),
     adj_qdd: wp.array2d(dtype=Any),
-    adj_external: wp.array2d(dtype=Any),
-    adj_gravity: wp.array2d(dtype=Any),
-    adj_placements: wp.array2d(dtype=Any),
-    adj_inertias: wp.array2d(dtype=Any),
-    adj_dofs: wp.array2d(dtype=Any),
+    adj_robot: Any,
     scratch: wp.array2d(dtype=Any),
 ):
     """Add the cotangents of everything that `inverse_dynamics` reads, for the cotangent `adj_tau` of its result."""
@@ -170,10 +182,10 @@ def inverse_dynamics_vjp(
     for i in range(topology.nbody):
         parent = topology.parent[i]
         row = i * VJP_ROWS
-        R, p = joint_pose(topology, i, placements, q, w)
+        R, p = joint_pose(topology, i, robot.placements, q, w)
         V = nothing
         W = nothing
-        A = world_acceleration(gravity, w)
+        A = world_acceleration(robot.gravity, w)
         if parent >= 0:
             V = load6(scratch, parent * VJP_ROWS + VELOCITY, w)
             A = load6(scratch, parent * VJP_ROWS + ACCELERATION, w)
@@ -182,23 +194,23 @@ def inverse_dynamics_vjp(
         A = motion_to_child(R, p, A) + joint_motion(topology, i, qdd, w) + joint_bias(topology, i, V, qd, w)
         W = motion_to_child(R, p, W) + joint_motion(topology, i, adj_tau, w)
         # what body i alone contributes to the cotangents, eqs. (6) to (8)
-        momentum = body_inertia_times(inertias, i, w, V)
-        F = body_inertia_times(inertias, i, w, A) + cross_force(V, momentum)
+        momentum = body_inertia_times(robot.inertias, i, w, V)
+        F = body_inertia_times(robot.inertias, i, w, A) + cross_force(V, momentum)
         WxV = cross_motion(W, V)
-        if external:
-            F = F - load6(external, 6 * i, w)
+        if robot.external:
+            F = F - load6(robot.external, 6 * i, w)
         store33(scratch, row + POSE, w, R)
         store(scratch, row + POSE + 9, w, p)
         store(scratch, row + VELOCITY, w, V)
         store(scratch, row + ACCELERATION, w, A)
         store(scratch, row + VIRTUAL, w, W)
-        store(scratch, row + ADJ_VELOCITY, w, body_inertia_times(inertias, i, w, WxV) - cross_force(W, momentum))
-        store(scratch, row + ADJ_ACCELERATION, w, body_inertia_times(inertias, i, w, W))
+        store(scratch, row + ADJ_VELOCITY, w, body_inertia_times(robot.inertias, i, w, WxV) - cross_force(W, momentum))
+        store(scratch, row + ADJ_ACCELERATION, w, body_inertia_times(robot.inertias, i, w, W))
         store(scratch, row + ADJ_VIRTUAL, w, F)
-        if adj_external:
-            accumulate(adj_external, 6 * i, w, -W)
-        if adj_inertias:
-            accumulate(adj_inertias, i * INERTIA_ROWS, w, inertia_vjp(W, A) + inertia_vjp(WxV, V))  # eq. (9)
+        if adj_robot.external:
+            accumulate(adj_robot.external, 6 * i, w, -W)
+        if adj_robot.inertias:
+            accumulate(adj_robot.inertias, i * INERTIA_ROWS, w, inertia_vjp(W, A) + inertia_vjp(WxV, V))  # eq. (9)
     # cotangents, leaves to root
     for k in range(topology.nbody):
         i = topology.nbody - 1 - k
@@ -223,53 +235,48 @@ def inverse_dynamics_vjp(
         adj_pose = -(cross_force(XV, adj_V) + cross_force(XA, adj_A) + cross_force(XW, adj_W))
         if adj_q:
             joint_coordinates_vjp(topology, i, adj_pose, q, w, adj_q)
-        if adj_placements:
-            placement_vjp(R, p, adj_pose, placements, i, adj_placements, w)
+        if adj_robot.placements:
+            placement_vjp(R, p, adj_pose, robot.placements, i, adj_robot.placements, w)
         if parent >= 0:
             parent_row = parent * VJP_ROWS
             accumulate(scratch, parent_row + ADJ_VELOCITY, w, force_to_parent(R, p, adj_V))
             accumulate(scratch, parent_row + ADJ_ACCELERATION, w, force_to_parent(R, p, adj_A))
             accumulate(scratch, parent_row + ADJ_VIRTUAL, w, force_to_parent(R, p, adj_W))
-        elif adj_gravity:
-            accumulate(adj_gravity, 0, w, -(R * linear(adj_A)))
+        elif adj_robot.gravity:
+            accumulate(adj_robot.gravity, 0, w, -(R * linear(adj_A)))
     # friction and armature, eq. (4)
     for v in range(topology.nv):
         mu = adj_tau[v, w]
         if adj_qd:
-            adj_qd[v, w] = adj_qd[v, w] + dofs[DOF_ROWS * v + DAMPING, w] * mu
+            adj_qd[v, w] = adj_qd[v, w] + robot.dofs[DOF_ROWS * v + DAMPING, w] * mu
         if adj_qdd:
-            adj_qdd[v, w] = adj_qdd[v, w] + dofs[DOF_ROWS * v + ARMATURE, w] * mu
-        if adj_dofs:
+            adj_qdd[v, w] = adj_qdd[v, w] + robot.dofs[DOF_ROWS * v + ARMATURE, w] * mu
+        if adj_robot.dofs:
             row = DOF_ROWS * v
-            adj_dofs[row + ARMATURE, w] = adj_dofs[row + ARMATURE, w] + mu * qdd[v, w]
-            adj_dofs[row + DAMPING, w] = adj_dofs[row + DAMPING, w] + mu * qd[v, w]
-            adj_dofs[row + FRICTION, w] = adj_dofs[row + FRICTION, w] + mu * direction(qd[v, w])
+            adj_robot.dofs[row + ARMATURE, w] = adj_robot.dofs[row + ARMATURE, w] + mu * qdd[v, w]
+            adj_robot.dofs[row + DAMPING, w] = adj_robot.dofs[row + DAMPING, w] + mu * qd[v, w]
+            adj_robot.dofs[row + FRICTION, w] = adj_robot.dofs[row + FRICTION, w] + mu * direction(qd[v, w])
 
 
 @made_once
 def kernels(real: type):
     """Return the forward and vjp kernels for one floating-point type."""
     a = wp.array2d(dtype=real)
+    Robot = array_struct("robot_rows", ROBOT_ROWS, real)
 
     @wp.kernel(module=kernel_module("rnea", real))
-    def forward(
-        topology: Topology, q: a, qd: a, qdd: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
-        tau: a, scratch: a,
-    ):  # fmt: skip
+    def forward(topology: Topology, q: a, qd: a, qdd: a, robot: Robot, tau: a, scratch: a):
         w = wp.tid()
-        inverse_dynamics(topology, q, qd, qdd, external, gravity, placements, inertias, dofs, w, tau, scratch)
+        inverse_dynamics(topology, q, qd, qdd, robot, w, tau, scratch)
 
     @wp.kernel(module=kernel_module("rnea_vjp", real))
     def vjp(
-        topology: Topology, q: a, qd: a, qdd: a, external: a, gravity: a, placements: a, inertias: a, dofs: a,
-        tau: a, adj_tau: a,
-        adj_q: a, adj_qd: a, adj_qdd: a, adj_external: a, adj_gravity: a, adj_placements: a, adj_inertias: a,
-        adj_dofs: a, scratch: a,
+        topology: Topology, q: a, qd: a, qdd: a, robot: Robot, tau: a, adj_tau: a,
+        adj_q: a, adj_qd: a, adj_qdd: a, adj_robot: Robot, scratch: a,
     ):  # fmt: skip
         w = wp.tid()
         inverse_dynamics_vjp(
-            topology, q, qd, qdd, external, gravity, placements, inertias, dofs, adj_tau, w,
-            adj_q, adj_qd, adj_qdd, adj_external, adj_gravity, adj_placements, adj_inertias, adj_dofs, scratch,
+            topology, q, qd, qdd, robot, adj_tau, w, adj_q, adj_qd, adj_qdd, adj_robot, scratch
         )  # fmt: skip
 
     return forward, vjp

@@ -4,6 +4,7 @@ A thread takes one row of an arena. A node has a copy in up to 2^d arenas; the r
 blocks, adds all up and answers for all.
 """
 
+from functools import cache
 from itertools import product
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ ON_WALL = wp.constant(1e-3)
 """Distance from a wall, in cells, at which a node lies on it."""
 
 
+@cache
 def blocks_before(variant: Variant) -> list[int]:
     """Return for each node of an arena, as bits, the neighbours that have a copy of it and come before its own block.
 
@@ -249,4 +251,16 @@ def grid_kernels(variant: Variant) -> SimpleNamespace:
                     after[dim] = -wp.dot(g, v) / mass
                 write_all(grid.cotangent, at, after)
 
-    return SimpleNamespace(clear=clear, move_nodes=move_nodes, move_nodes_vjp=move_nodes_vjp)
+    return SimpleNamespace(
+        clear=clear,
+        move_nodes=move_nodes,
+        move_nodes_vjp=move_nodes_vjp,
+        answers=answers,
+        place_in_arena=place_in_arena,
+        copies_of=copies_of,
+        added_up=added_up,
+        write_all=write_all,
+        node_position=node_position,
+        through_walls=through_walls,
+        through_walls_vjp=through_walls_vjp,
+    )

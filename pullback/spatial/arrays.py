@@ -12,20 +12,16 @@ from typing import Any
 
 import warp as wp
 
-_AT = """
-    char* at = reinterpret_cast<char*>(a.data) + size_t(w) * a.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t step = a.strides[0];
-#else
-    const size_t step = sizeof(*a.data);
-#endif
-    at += row * step;
-"""
-_LOAD = _AT + "    {c} x; for (int k = 0; k < {n}; ++k) {field} = *reinterpret_cast<{real}*>(at + k * step); return x;"
-_STORE = _AT + "    for (int k = 0; k < {n}; ++k) *reinterpret_cast<{real}*>(at + k * step) {op} {field};"
+from pullback.spatial.native import runs, value
+
+_AT = "    const int a_row = row;" + runs("a")
+_VALUE = value("{real}", "a")
+_LOAD = _AT + f"    {{c}} x; for (int k = 0; k < {{n}}; ++k) {{field}} = {_VALUE}; return x;"
+_STORE = _AT + f"    for (int k = 0; k < {{n}}; ++k) {_VALUE} {{op}} {{field}};"
 _ROWS_FROM = """
     wp::array_t<{real}> x = a;
-    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + size_t(row) * a.strides[0]);
+    const long long offset = static_cast<long long>(row) * a.strides[0];
+    if (a.data) x.data = reinterpret_cast<{real}*>(reinterpret_cast<char*>(a.data) + offset);
     return x;
 """
 _VECTOR = "x.c[k]"

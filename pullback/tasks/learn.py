@@ -1,8 +1,8 @@
-"""Train a policy through the simulation's gradient by SHAC, save it, and show it.
+"""Train a policy through the simulation's gradient by SHAC, AHAC or SAPO, save it, and show it.
 
-The environments are those of `pullback.learn`: cart-pole, pendulum, hopper, half-cheetah and ant. Settings are the
-published ones where an environment has them. Ctrl-C ends training after the current iteration; the same with --resume
-goes on.
+The environments are those of `pullback.learn`: cart-pole, pendulum, hopper, half-cheetah, ant and others. Settings are
+the published ones where an environment has them. Ctrl-C ends training after the current iteration; the same with
+--resume goes on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.core.threads import get_num_threads, set_num_threads
-from pullback.learn import SHAC, Config, evaluate, export_onnx, make, play, save_policy, train
-from pullback.learn.shac import RECENT
+from pullback.learn import ShortHorizon, evaluate, export_onnx, find_algorithm, make, play, save_policy, train
+from pullback.learn.short_horizon import RECENT
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
 
@@ -34,19 +34,23 @@ class Options:
     """What to learn, and for how long."""
 
     env: str = "cart-pole"
-    """The environment: cart-pole, pendulum, hopper, half-cheetah or ant."""
+    """The environment, as `pullback.learn.env_names()` lists them."""
+    algorithm: str = "shac"
+    """shac, ahac (its horizon adapts itself) or sapo (with entropy)."""
     worlds: int = 64
     """Worlds that are simulated side by side."""
     iterations: int | None = None
-    """Iterations of SHAC; by default as many as published for the environment."""
+    """Iterations; by default as many as published for the environment."""
     horizon: int | None = None
-    """Steps that gradients pass through in an iteration; by default 32."""
+    """Steps that gradients pass through in an iteration, the first one of AHAC; by default what suits both."""
     critic: bool = True
     """--no-critic: back-propagation through time alone, over the horizon."""
     links: int | None = None
     """Links of the pendulum."""
     resume: bool = False
     """Go on from the checkpoint in the output folder."""
+    log: Path | None = None
+    """Folder for TensorBoard's files; by default none are written."""
     onnx: bool = False
     """Also write the policy as an ONNX file."""
     replay: bool = True
@@ -63,7 +67,7 @@ class Options:
 class Learned:
     """What a run found."""
 
-    run: SHAC
+    run: ShortHorizon
     before: float
     """Mean return of the policy it began with, on starts that it is not trained on."""
     after: float
@@ -84,12 +88,15 @@ def run(options: Options) -> Learned:
         )
         given = {"iterations": options.iterations, "horizon": options.horizon}
         changes = {key: value for key, value in given.items() if value is not None}
-        config = Config.of(env, critic=options.critic, seed=options.seed, **changes)
+        algorithm = find_algorithm(options.algorithm)
+        config = algorithm.Config.of(env, critic=options.critic, seed=options.seed, **changes)
         options.out.mkdir(parents=True, exist_ok=True)
         other = options.seed + TEST_SEED
-        before = evaluate(unseen, SHAC(unseen, config).policy, other).mean().item()
+        before = evaluate(unseen, algorithm(unseen, config).policy, other).mean().item()
         checkpoint = options.out / f"learn_{name}.pt"
-        trained = train(env, config, checkpoint=checkpoint, resume=options.resume, console=console)
+        trained = train(
+            env, config, checkpoint=checkpoint, resume=options.resume, log=options.log, console=console
+        )  # fmt: skip
         found = Learned(trained, before, evaluate(unseen, trained.policy, other).mean().item())
         report(found, console)
         files: dict[str, Path | None] = {"checkpoint": checkpoint}
@@ -138,6 +145,8 @@ def report(found: Learned, console: Console) -> None:
         "worlds no longer finite": f"{last.broken}",
         "worlds without gradient": f"{100 * _mean([r.lost for r in run.history]):.2f} %",
         "steep worlds": f"{100 * _mean([r.steep for r in run.history]):.1f} %",
+        "variance, first order over zeroth": f"{last.first_variance / max(last.zeroth_variance, 1e-30):.2g}",
+        **{name: f"{value:.3g}" for name, value in last.extra.items()},
     }
     for name, value in rows.items():
         table.add_row(name, value)
@@ -148,9 +157,14 @@ def _mean(numbers: list[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _columns(run: SHAC) -> dict[str, Tensor]:
+def _columns(run: ShortHorizon) -> dict[str, Tensor]:
     """Return the reports as arrays, one number an iteration."""
-    rows = [asdict(report) for report in run.history]
+    rows = [{**asdict(report), **report.extra} for report in run.history]
+    longest = max(len(row["gradient_by_step"]) for row in rows)
+    for row in rows:
+        del row["extra"]
+        # a horizon that changes: NaN where a step was not taken
+        row["gradient_by_step"] += [float("nan")] * (longest - len(row["gradient_by_step"]))
     return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
 
 

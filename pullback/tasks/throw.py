@@ -147,7 +147,7 @@ class Thrower:
         self.setting = RELEASED if self.released else DEFAULT
         robot = load(panda(self.released), dtype=torch.float64)
         world = build(robot, self.setting, self.released)
-        self.sim: Sim = world.compile(dt=self.setting.dt, dtype=torch.float64, device=device, damping="implicit")
+        self.sim: Sim = world.compile(dt=self.setting.dt, dtype=torch.float64, device=device)
         self.state = self.sim.initial_state()
         self.target = torch.tensor(self.setting.target, dtype=torch.float64, device=device)
         self._base, self._scale = self._held(robot)

@@ -42,6 +42,10 @@ Segments = tuple[np.ndarray, Color, float]
 """Starts and ends (n, 2, 3) [m], their colour, and the length of their heads [m]: 0 for plain lines."""
 
 
+Dots = tuple[np.ndarray, np.ndarray, float]
+"""Points (n, 3) [m], their colours (n, 3), and their width [m]."""
+
+
 class Painter:
     """A camera in front of a stage; `paint` returns its picture of a moment."""
 
@@ -104,11 +108,18 @@ class Painter:
 
     # -- a picture -----------------------------------------------------------------------------------------------
 
-    def paint(self, poses: dict[str, dict[int, Poses]], k: int, segments: Sequence[Segments] = ()) -> np.ndarray:
+    def paint(
+        self,
+        poses: dict[str, dict[int, Poses]],
+        k: int,
+        segments: Sequence[Segments] = (),
+        dots: Dots | None = None,
+    ) -> np.ndarray:
         """Return the picture (H, W, 3) of bytes of moment k."""
         placed = [self._place(number, poses, k) for number in range(len(self.stage.actors))]
         drawn = [self._mesh(number, *placed[number]) for number in range(len(placed))]
         drawn += [self._segments(*given) for given in segments if len(given[0])]
+        drawn += [] if dots is None else [self._dots(*dots)]
         everything = Triangles(*(np.concatenate(x) for x in zip(*drawn))) if drawn else None
         depth = torch.from_numpy(self.ground.astype(np.float32))
         number, shade = self._fill(everything, depth)
@@ -169,6 +180,19 @@ class Painter:
             triangles.append(np.stack(sides, 1))
         corners = np.concatenate(triangles)
         return self._visible(corners, np.full((len(corners), 3), 0.95), color)
+
+    def _dots(self, points: np.ndarray, colors: np.ndarray, size: float) -> Triangles:
+        """Return points as squares that face the camera, of a width [m]."""
+        middle = self._project(points.astype(float))
+        half = np.maximum(0.5 * size * self.focal * middle[:, 2], 0.7)[:, None]
+        four = [
+            middle + np.concatenate([half * x, half * y, 0.0 * half], 1)
+            for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+        ]
+        corners = np.concatenate([np.stack([four[0], four[1], four[2]], 1), np.stack([four[0], four[2], four[3]], 1)])
+        keep = (corners[..., 2] > 0.0).all(1)
+        twice = np.concatenate([colors, colors]).astype(float)[keep]
+        return Triangles(corners[keep], np.ones((len(twice), 3)), twice)
 
     def _add_shadows(self, picture: np.ndarray, placed: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """Darken the planes where something stands between them and the light, eq. (5)."""

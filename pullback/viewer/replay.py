@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
+from typing_extensions import Unpack
 
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.viewer.scene import LOCAL, Scene, start_server, stop_server
-from pullback.viewer.shot import Shot, Vectors
-
-Tensor = torch.Tensor
+from pullback.viewer.shot import Drawing, Shot
 
 LAST_FRAME = 0.8
 """For how long [s] the last frame stays before the film starts again."""
@@ -24,44 +22,31 @@ PAGES = (".html", ".htm")
 FILMS = (".mp4", ".gif")
 
 
-def save_replay(
-    sim: Sim,
-    states: Trajectory | Sequence[State],
-    path: str | Path,
-    *,
-    controls: Tensor | None = None,
-    world: int | Sequence[int] = 0,
-    forces: bool = True,
-    fps: float = 30.0,
-    title: str = "",
-    paths: Sequence[str | Tensor | np.ndarray] = (),
-    gradients: Vectors | None = None,
-) -> Path:
+def save_replay(sim: Sim, states: Trajectory | Sequence[State], path: str | Path, **drawing: Unpack[Drawing]) -> Path:
     """Write a replay of one of the worlds, or of several side by side, as a standalone HTML file; return its path.
 
-    `states` is the trajectory of a rollout, or a list of states one step apart. Contact forces are drawn as arrows if
-    there are no actuators or their `controls` (T, B, nu) are given. `paths` are lines to draw: points (n, 3) [m], or
-    the name of a free body or of a `robot/link` whose path is drawn. `gradients` are arrows too: vectors (T+1, B, 3)
-    in world axes, one for each state, by the name of the body or link they are drawn at.
+    Args:
+        sim: The simulation.
+        states: The trajectory of a rollout, or a list of states one step apart.
+        path: The file, `.html`.
+        controls: Those of the rollout (T, B, nu); with them, or where there are no actuators, contact forces are drawn.
+        world: Which world of a batch, 0 by default, or a list of worlds to draw side by side.
+        forces: Whether contact forces are drawn as arrows, by default yes.
+        fps: Frames a second, 30 by default.
+        title: A line of text above the picture.
+        paths: Lines: points (n, 3) [m], or the name of a free body or of a `robot/link` whose path is drawn.
+        gradients: Arrows too: vectors (T+1, B, 3) in world axes, one for each state, by the name of the body or link
+            they are drawn at.
+        particles: Times [s] (S,) and places [m] (S, n, 3) of material points, of which the nearest in time are drawn.
     """
     path = Path(path)
     if path.suffix.lower() not in PAGES:
         what = "call pb.viewer.save_video" if path.suffix.lower() in FILMS else "name it .html"
         raise PullbackError(f"save_replay writes a page for browsers, and {path.name!r} is none; {what}")
-    shot = Shot(
-        sim,
-        states,
-        controls=controls,
-        world=world,
-        forces=forces,
-        fps=fps,
-        title=title,
-        paths=paths,
-        gradients=gradients,
-    )
+    shot = Shot(sim, states, **drawing)
     page = record(shot)
     path.parent.mkdir(parents=True, exist_ok=True)
-    name = html.escape(title or path.stem)
+    name = html.escape(shot.title or path.stem)
     path.write_text(re.sub("<title>.*?</title>", lambda _: f"<title>{name}</title>", page, count=1), encoding="utf-8")
     return path
 
@@ -76,6 +61,8 @@ def record(shot: Shot) -> str:
         centre, radius = shot.frame
         top = centre + np.array([0.0, 0.0, 0.7 * radius])
         clock = server.scene.add_label("/time", "", position=top, anchor="bottom-center", font_screen_scale=1.3)
+        if shot.cloud is not None:
+            scene.show_cloud(shot.cloud, float(shot.times[0]))
         for arrows, _ in shot.arrows:
             # before the recording starts, so that every frame finds them
             scene.show_arrows(arrows, np.zeros((1, 2, 3), np.float32))
@@ -85,6 +72,8 @@ def record(shot: Shot) -> str:
             clock.text = "\n".join(shot.caption(k))
             for arrows, moments in shot.arrows:
                 scene.show_arrows(arrows, arrows.segments(moments[k]))
+            if shot.cloud is not None:
+                scene.show_cloud(shot.cloud, float(time))
             last = k + 1 == len(shot.times)
             recording.insert_sleep(LAST_FRAME if last else float(shot.times[k + 1] - time))
         return recording.as_html()

@@ -15,6 +15,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.extras import need_extra
 from pullback.description.visuals import Color
 from pullback.viewer.motion import Poses
+from pullback.viewer.shot import Cloud
 from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
 
 LOCAL = "127.0.0.1"
@@ -73,6 +74,7 @@ class Scene:
             self._add_plane(Plane("floor", below, np.eye(3)), opaque=False)
         self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
         self.arrows: dict[str, Any] = {}
+        self.points: Any = None
 
     def _look(self, aside: float) -> None:
         """Put the camera, with z upwards, and the light."""
@@ -154,3 +156,12 @@ class Scene:
             node.visible = bool(len(segments))
             if len(segments):
                 node.points = np.asarray(segments)
+
+    def show_cloud(self, cloud: Cloud, time: float) -> None:
+        """Show material points as they are at a time."""
+        points = cloud.at(time)
+        if self.points is None:
+            options = {"point_size": cloud.size, "point_shape": "circle"}
+            self.points = self.scene.add_point_cloud("/particles", points, cloud.colors, **options)
+        else:
+            self.points.points = points

@@ -56,8 +56,9 @@ def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
     """Return the triangles of all links and static shapes that have some, by colours; planes are left out."""
     drawn = []
     for item in items:
-        file = visual_file(item.robot.model.tree) if item.robot else None
-        visuals = read_visuals(file) if file else {}
+        tree = item.robot.model.tree if item.robot else None
+        file = visual_file(tree) if tree else None
+        visuals = read_visuals(file, tree.expanded, tree.packages) if tree and file else {}
         for link in range(len(item.robot.model.links)) if item.robot else [WORLD]:
             parts = _visual_parts(item, link, visuals, world)
             if not parts:

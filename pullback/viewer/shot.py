@@ -13,7 +13,7 @@ from pullback.description.visuals import Color
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.viewer.motion import Forces, contact_forces, film, finite_part, vectors_at
-from pullback.viewer.stage import FORCE, GRADIENT, PATHS, Arrows, Stage
+from pullback.viewer.stage import CLOUD, FORCE, GRADIENT, PATHS, Arrows, Stage
 
 Tensor = torch.Tensor
 Vectors = Mapping[str, Tensor | np.ndarray]
@@ -29,6 +29,27 @@ class Drawing(TypedDict, total=False):
     title: str
     paths: Sequence[str | Tensor | np.ndarray]
     gradients: Vectors | None
+    particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None
+
+
+class Cloud:
+    """Material points in time, coloured by their height at the start so that one sees them move."""
+
+    def __init__(self, times: Sequence[float] | np.ndarray, points: Tensor | np.ndarray) -> None:
+        x = points.detach().cpu().numpy() if isinstance(points, Tensor) else np.asarray(points)
+        self.times, self.points = np.asarray(times, dtype=np.float64), x.astype(np.float32)
+        if x.ndim != 3 or x.shape[-1] != 3 or x.shape[:1] != self.times.shape or not x.size:
+            raise PullbackError(
+                f"particles are times {self.times.shape} and places {x.shape}; expected (S,) and (S, n, 3)"
+            )
+        low, high = x[0].min(0), x[0].max(0)
+        share = ((x[0, :, 2] - low[2]) / max(high[2] - low[2], 1e-9))[:, None]
+        self.colors = (np.array(CLOUD[0]) * (1.0 - share) + np.array(CLOUD[1]) * share).astype(np.uint8)
+        self.size = 0.5 * float(np.prod(np.maximum(high - low, 1e-9)) / x.shape[1]) ** (1.0 / 3.0)
+
+    def at(self, time: float) -> np.ndarray:
+        """Return the points (n, 3) at the time nearest to this."""
+        return self.points[int(np.abs(self.times - time).argmin())]
 
 
 class Shot:
@@ -46,11 +67,13 @@ class Shot:
         title: str = "",
         paths: Sequence[str | Tensor | np.ndarray] = (),
         gradients: Vectors | None = None,
+        particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None = None,
     ) -> None:
         worlds = [world] if isinstance(world, int) else list(world)
         if not worlds:
             raise PullbackError("world is empty; give the number of a world, or a list of them to draw side by side")
         self.title = title
+        self.cloud = None if particles is None else Cloud(*particles)
         self.moments = finite_part(film(sim, states, fps), worlds)
         self.times = self.moments.times
         self.stage = Stage(sim.world.items, worlds)

@@ -33,7 +33,7 @@ def save_video(
     """Write a trajectory as a video and return its path: .mp4, or .gif for pages that play nothing else.
 
     `size` is that of a frame in pixels; `speed` 0.5 plays half as fast. The other arguments are those of `save_replay`:
-    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`. The frames are drawn by the CPU.
+    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`, `particles`. The frames are drawn by the CPU.
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -64,7 +64,8 @@ def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     lines: list[Segments] = [(np.stack([points[:-1], points[1:]], 1), color, 0.0) for points, color in shot.lines]
     for k in range(len(shot.times)):
         arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
-        yield _captioned(painter.paint(shot.poses, k, [*lines, *arrows]), shot.caption(k))
+        dots = None if shot.cloud is None else (shot.cloud.at(shot.times[k]), shot.cloud.colors, shot.cloud.size)
+        yield _captioned(painter.paint(shot.poses, k, [*lines, *arrows], dots), shot.caption(k))
 
 
 def _captioned(picture: np.ndarray, lines: Sequence[str]) -> np.ndarray:

@@ -133,3 +133,17 @@ def test_threads_that_overlap_restore_once():
     for thread in threads:
         thread.join()
     assert log == ["changed", "restored"]
+
+
+def test_warp_says_nothing_of_a_missing_driver_and_all_else_is_still_said():
+    """In a process of its own, whose stderr is a pipe."""
+    code = (
+        "import os, pullback as pb\n"
+        "from pullback.core.host import without_driver_warning\n"
+        "from pullback.core.modules import initialize\n"
+        "initialize()\n"
+        "with without_driver_warning():\n"
+        "    os.write(2, b'kept\\n')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr == "kept\n"

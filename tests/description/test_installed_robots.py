@@ -11,7 +11,6 @@ REFUSED = {
     "falcon_description/urdf/falcon.urdf": "no link named 'Z_propeller'",
     "ur_description/urdf/ur3.urdf": "has no links",
     "torus_deform.urdf": "has no links",
-    "biped/biped2d_pybullet.urdf": '<limit lower="-1.57.">',
 }
 
 

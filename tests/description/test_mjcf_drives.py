@@ -165,7 +165,8 @@ EVERYTHING = """<mujoco model="all">
 <asset><hfield name="hills" nrow="4" ncol="4" size="1 1 1 0.1"/></asset>
 <worldbody>
 <body name="base"><freejoint/><geom name="lump" size="0.1" condim="6" margin="0.01" solref="0.01 1"/>
-<body name="arm" gravcomp="1"><joint name="elbow" axis="0 1 0" stiffness="1 2 0" damping="1 2 0"/><geom size="0.1"/>
+<body name="arm" gravcomp="1"><joint name="elbow" axis="0 1 0" stiffness="1 2 0" damping="1 2 0"
+actuatorgravcomp="true" actuatorfrcrange="-1 1"/><geom size="0.1"/>
 <site name="s1"/>
 <body name="hand"><joint name="wrist" type="ball" stiffness="3" range="0 30"/><geom size="0.1"/>
 <site name="s2" pos="0 0 1"/></body>
@@ -196,7 +197,7 @@ NAMED = (
     "the flag that disables contact",
     "plugins",
     "flexes",
-    "gravity compensation",
+    "limits on actuators' forces that count gravity compensation",
     "stiffness that is not linear",
     "damping that is not linear",
     "the spring of 'wrist', a ball joint",

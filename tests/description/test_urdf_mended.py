@@ -53,6 +53,12 @@ def test_mended_xml(tmp_path, text, warning):
     assert len(tree.problems) == 1
 
 
+def test_a_point_behind_a_number(read):
+    with pytest.warns(DescriptionWarning, match=r"<limit lower=\"-1.57.\"> is read as '-1.57'"):
+        joint = one_joint(read, "revolute", '<limit lower="-1.57." upper="1" effort="1" velocity="1"/>')
+    assert joint.limits.lower == -1.57
+
+
 def test_encoding_of_a_mended_declaration(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_bytes(

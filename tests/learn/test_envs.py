@@ -10,12 +10,16 @@ from pullback.learn import make
 from pullback.rigid.state import State
 
 F64 = torch.float64
-SIZES = {"ant": (37, 8), "cart-pole": (5, 1), "half-cheetah": (17, 6), "hopper": (11, 3), "pendulum": (6, 2)}
+SIZES = {
+    "ant": (37, 8), "cart-pole": (5, 1), "half-cheetah": (17, 6), "hopper": (11, 3), "humanoid": (64, 17),
+    "laikago": (51, 12), "pendulum": (6, 2),
+}  # fmt: skip
+FROM_GYMNASIUM = ("half-cheetah", "humanoid")
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_few_steps_stay_in_order(name):
-    if name == "half-cheetah":
+    if name in FROM_GYMNASIUM:
         pytest.importorskip("mujoco")
         pytest.importorskip("gymnasium")
     env = make(name, 3, dtype=F64, seed=1)
@@ -86,8 +90,63 @@ def test_the_half_cheetah_is_rewarded_for_speed_and_needs_its_file(monkeypatch):
     env = make("half-cheetah", 1, dtype=F64)
     after = state(env, [0.0] * 9, [2.0, *[0.0] * 8])
     assert env.reward(after, torch.full((1, 6), 0.5, dtype=F64), after).item() == pytest.approx(2.0 - 0.1 * 1.5)
-    monkeypatch.setattr("pullback.learn.envs.half_cheetah.find_spec", lambda name: None)
+    monkeypatch.setattr("pullback.learn.legged.find_spec", lambda name: None)
     with pytest.raises(
         PullbackError, match=r"read from gymnasium's half_cheetah.xml: pip install 'pullback\[learn,mjcf"
     ):
         make("half-cheetah", 1)
+
+
+@pytest.mark.parametrize("name", ["ant", "hopper"])
+@pytest.mark.parametrize("contact", ["soft", "rigid"])
+def test_contact_may_be_soft_or_rigid(name, contact):
+    env = make(name, 2, contact=contact, seed=0)
+    action = torch.zeros(2, env.action_size, requires_grad=True)
+    for _ in range(12):
+        reward = env.step(action).reward
+    (slope,) = torch.autograd.grad(reward.sum(), action)
+    assert slope.isfinite().all()
+    assert env.broken == 0
+    assert env.settings["contact"] == contact
+
+
+def test_the_published_ant_is_heavier():
+    light, heavy = (make("ant", 1, body=body) for body in ("gymnasium", "published"))
+    masses = [sum(link.mass for link in env.world.robots["ant"].model.tree.links) for env in (light, heavy)]
+    assert masses[0] == pytest.approx(0.91, abs=0.01)
+    assert masses[1] == pytest.approx(200.0 * masses[0])
+    with pytest.raises(PullbackError, match="no body named 'heavy'; choose from: gymnasium, published"):
+        make("ant", 1, body="heavy")
+    with pytest.raises(PullbackError, match="no contact named 'hard'"):
+        make("hopper", 1, contact="hard")
+
+
+def test_the_humanoid_is_rewarded_for_running_upright():
+    pytest.importorskip("mujoco")
+    pytest.importorskip("gymnasium")
+    env = make("humanoid", 1, dtype=F64)
+    action = torch.full((1, 17), 0.5, dtype=F64)
+    q, qd = [0.0, 0.0, 1.3, 0.0, 0.0, 0.0, 1.0, *[0.0] * 17], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0, *[0.0] * 17]
+    running = state(env, q, qd)
+    assert env.reward(running, action, running).item() == pytest.approx(2.0 + 0.1 + 1.0 + 1.0 - 0.002 * 17 * 0.25)
+    q[2] = 0.8
+    low = state(env, q, [0.0] * 23)
+    assert env.reward(low, 0 * action, low).item() == pytest.approx(0.1 + 1.0 - 200.0 * 0.04**2)
+    assert not env.terminated(low).any()
+
+
+def test_the_laikago_is_rewarded_for_what_it_is_told():
+    env = make("laikago", 2, dtype=F64, seed=3, speed=(0.2, 0.8))
+    assert ((env.command[:, 0] >= 0.2) & (env.command[:, 0] <= 0.8)).all()
+    assert not torch.equal(env.command[0], env.command[1])
+    still = State(env._rest.q, torch.zeros(2, 18, dtype=F64))
+    told = torch.zeros(2, 18, dtype=F64)
+    told[:, 3:5], told[:, 2] = env.command[:, :2], env.command[:, 2]
+    moving, action = State(env._rest.q, told), torch.zeros(2, 12, dtype=F64)
+    gain = env.reward(still, action, moving) - env.reward(still, action, still)
+    asked = env.command[:, :2].square().sum(1) + 0.5 * env.command[:, 2].square()
+    torch.testing.assert_close(gain, asked)
+    before = env.command.clone()
+    env.episode = 1
+    env.step(action)
+    assert not torch.equal(env.command, before)

@@ -8,11 +8,25 @@ import torch
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.search_loop import Checkpoint
 from pullback.learn import SHAC, Config, evaluate, load_policy, make, save_policy, train
+from pullback.learn.critics import td_returns
 from pullback.learn.networks import Normalizer, Policy
-from pullback.learn.shac import td_returns
+from pullback.learn.window import collect
 from tests.learn.scenes import NoGradient, Runaway, Sparse
 
 F64 = torch.float64
+
+
+def act(run):
+    """Return the steps of an iteration."""
+    return collect(run.env, run, run.horizon, run.config.discount)
+
+
+def networks(run):
+    """Return all weights of a run."""
+    modules = (run.policy, run.critics.networks, run.critics.targets)
+    return [x for module in modules for x in module.state_dict().values()]
+
+
 # small networks and few passes: these tests are about what is computed, not about how well it learns
 SMALL = {"actor_hidden": (8,), "critic_hidden": (8,), "critic_passes": 2, "horizon": 4}
 
@@ -71,7 +85,7 @@ def test_the_loss_is_the_discounted_return_of_each_piece_of_an_episode(critic):
     env.episode = 3
     run = SHAC(env, Config.of(env, **{**SMALL, "horizon": 5, "critic": critic}))
     env.reset(1)
-    window = run._act()
+    window = act(run)
     rewards, values = window.rewards, window.values
     assert window.ends.nonzero()[:, 0].tolist() == [2, 2, 2]
     g = run.config.discount
@@ -91,11 +105,11 @@ def test_the_policy_moves_down_its_loss():
     run = SHAC(env, Config.of(env, **SMALL, actor_rate=1e-4))
     env.reset(1)
     state, noise = env.save_state(), run.random.get_state()
-    before = run._act()
+    before = act(run)
     run._improve_policy(before)
     env.load_state(state)
     run.random.set_state(noise)
-    assert run._act().loss.sum() < before.loss.sum()
+    assert act(run).loss.sum() < before.loss.sum()
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
@@ -117,9 +131,8 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert resumed.done == 3
     for _ in range(3):
         resumed.iterate()
-    for name in ("policy", "critic", "target"):
-        for a, b in zip(getattr(whole, name).state_dict().values(), getattr(resumed, name).state_dict().values()):
-            assert torch.equal(a, b)
+    for a, b in zip(networks(whole), networks(resumed)):
+        assert torch.equal(a, b)
     for a, b in zip(whole.history, resumed.history):
         for name in ("step_reward", "value_loss", "gradient_norm", "gradient_by_step"):
             assert getattr(a, name) == getattr(b, name)
@@ -184,15 +197,15 @@ def test_a_world_whose_gradient_is_not_finite_is_left_out(raises, monkeypatch):
     state = env.save_state()
     config = Config.of(env, **SMALL)
     expected = SHAC(env, config)
-    window = expected._act()
+    window = act(expected)
     window.loss = window.loss * torch.tensor([1.0, 0.0, 1.0])
     expected._improve_policy(window)
 
     env.load_state(state)
     run = SHAC(env, config)
     monkeypatch.setattr(env, "control", lambda action: Spoiled.apply(action, raises))
-    norm, _, lost = run._improve_policy(run._act())
-    assert lost == pytest.approx(1 / 3)
+    slopes, norm = run._improve_policy(act(run))
+    assert slopes.lost.item() == pytest.approx(1 / 3)
     assert norm > 0.0
     for a, b in zip(run.policy.parameters(), expected.policy.parameters()):
         torch.testing.assert_close(a, b)
@@ -201,13 +214,13 @@ def test_a_world_whose_gradient_is_not_finite_is_left_out(raises, monkeypatch):
 def test_the_policy_stays_as_it_is_where_no_world_has_a_gradient():
     env = make("cart-pole", 3, dtype=F64)
     run = SHAC(env, Config.of(env, **SMALL))
-    window = run._act()
+    window = act(run)
     window.loss = window.loss * torch.nan
     before = [p.detach().clone() for p in run.policy.parameters()]
-    norm, by_action, lost = run._improve_policy(window)
-    assert lost == 1.0
+    slopes, norm = run._improve_policy(window)
+    assert slopes.lost == 1.0
     assert norm != norm
-    assert by_action.shape == (4, 3, 1)
+    assert slopes.by_action.shape == (4, 3, 1)
     assert all(torch.equal(p, q) for p, q in zip(run.policy.parameters(), before))
 
 

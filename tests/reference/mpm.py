@@ -5,12 +5,15 @@ Gradients are autograd's. Eigenvectors are torch's, so gradients of what flows p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 
 import torch
 
 Tensor = torch.Tensor
+
+Collide = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 KINDS = ("neo_hookean", "fixed_corotated", "fluid", "von_mises", "drucker_prager")
 
@@ -186,8 +189,8 @@ def walls(scene: Scene, X: Tensor, v: Tensor) -> Tensor:
     return v
 
 
-def step(scene: Scene, state: State, actuation: Tensor | None = None) -> State:
-    """Return the state after a step, eq. (5) to (11)."""
+def step(scene: Scene, state: State, actuation: Tensor | None = None, collide: Collide | None = None) -> State:
+    """Return the state after a step, eq. (5) to (11); collide(X, v, M) -> v acts before the walls."""
     d = state.x.shape[-1]
     h, dt = scene.cell, scene.dt
     sigma = 1.0 - scene.drag * dt
@@ -204,6 +207,8 @@ def step(scene: Scene, state: State, actuation: Tensor | None = None) -> State:
     filled = M > 0
     v = torch.where(filled[:, None], P / torch.where(filled, M, torch.ones_like(M))[:, None], torch.zeros_like(P))
     X = torch.cartesian_prod(*[torch.arange(size, dtype=state.x.dtype) for size in scene.shape]) * h + scene.origin
+    if collide is not None:
+        v = collide(X, v, M)
     v = walls(scene, X, v)
     seen = v[node]
     new_v = (w[..., None] * seen).sum(1)

@@ -34,6 +34,7 @@ from tests.reference.dynamics import (
     rotation_of_quaternion,
 )
 from tests.reference.gyroscopic import lone_bias, lone_bodies
+from tests.reference.jams import bounces, impacts_gain, time_of_impact
 
 Tensor = torch.Tensor
 
@@ -234,19 +235,6 @@ def gap_bias(gap: Tensor, settings: Settings, speed: float) -> Tensor:
     return gap / settings.dt if gap > 0.0 else torch.clamp(settings.erp * gap / settings.dt, min=-speed)
 
 
-def bounces(contact: Contact, approach: Tensor, settings: Settings) -> bool:
-    """Return whether the bodies meet within this step, and fast enough to bounce."""
-    meets = contact.gap + settings.dt * approach < 0.0
-    return bool(contact.pair.restitution > 0.0 and approach < -settings.restitution_threshold and meets)
-
-
-def time_of_impact(contact: Contact, approach: Tensor, dt: float) -> Tensor:
-    """Return the fraction of the step that passes before the bodies meet."""
-    if contact.gap <= 0.0:
-        return torch.zeros_like(contact.gap)
-    return torch.clamp(contact.gap / -approach, 0.0, dt) / dt
-
-
 # -- joint limits and dry friction -----------------------------------------------------------------------------------
 
 
@@ -403,36 +391,43 @@ def step_under(
     R, p, dofs = link_poses(model, parameters, q)
     contacts = find_contacts(R, p, pairs or [], settings.margin)
     scalars = limit_rows(model, q, settings) + friction_rows(model, parameters, settings)
-    jacobians, biases, before_impact = [qd.new_zeros(0, model.nv)], [], []
-    for contact in contacts:
-        J = contact_jacobian(model, dofs, contact)
-        approach = J[0] @ qd
-        bias, fraction = gap_bias(contact.gap, settings, settings.push_speed), torch.zeros_like(contact.gap)
-        if bounces(contact, approach, settings):
-            # free motion goes on before and after the bodies meet
-            part, fall, e = time_of_impact(contact, approach, dt), J[0] @ free - approach, contact.pair.restitution
-            rebound = -e * (approach + part * fall) + (1.0 - part) * fall
-            if rebound > 0.0:
-                bias, fraction = -rebound, part
-        jacobians.append(J)
-        biases += [bias, torch.zeros_like(bias), torch.zeros_like(bias)]
-        before_impact += [fraction] * 3
-    for row in scalars:
-        jacobians.append(row.sign * torch.eye(model.nv, dtype=qd.dtype)[row.dof : row.dof + 1])
-        biases.append(row.bias)
-        before_impact.append(torch.zeros_like(row.bias))
+    # impacts that would add energy do not bounce: eq. (5a)
+    for may_bounce in (True, False):
+        jacobians, biases, before_impact, is_impact = [qd.new_zeros(0, model.nv)], [], [], []
+        for contact in contacts:
+            J = contact_jacobian(model, dofs, contact)
+            approach = J[0] @ qd
+            bias, fraction = gap_bias(contact.gap, settings, settings.push_speed), torch.zeros_like(contact.gap)
+            rebound = torch.zeros_like(bias)
+            if may_bounce and bounces(contact, approach, settings):
+                # free motion goes on before and after the bodies meet
+                part, fall, e = time_of_impact(contact, approach, dt), J[0] @ free - approach, contact.pair.restitution
+                rebound = -e * (approach + part * fall) + (1.0 - part) * fall
+                if rebound > 0.0:
+                    bias, fraction = -rebound, part
+            is_impact.append(bool(rebound > 0.0))
+            jacobians.append(J)
+            biases += [bias, torch.zeros_like(bias), torch.zeros_like(bias)]
+            before_impact += [fraction] * 3
+        for row in scalars:
+            jacobians.append(row.sign * torch.eye(model.nv, dtype=qd.dtype)[row.dof : row.dof + 1])
+            biases.append(row.bias)
+            before_impact.append(torch.zeros_like(row.bias))
 
-    # impulses
-    J = torch.cat(jacobians)
-    K = torch.linalg.solve(M, J.T)
-    A = J @ K + settings.cfm * torch.eye(len(J), dtype=qd.dtype)
-    b = J @ free + torch.stack([qd.new_zeros(()), *biases])[1:]
-    lam = solve(A, b, [contact.pair.friction for contact in contacts], scalars, settings)
+        # impulses
+        J = torch.cat(jacobians)
+        K = torch.linalg.solve(M, J.T)
+        A = J @ K + settings.cfm * torch.eye(len(J), dtype=qd.dtype)
+        bias = torch.stack([qd.new_zeros(()), *biases])[1:]
+        lam = solve(A, J @ free + bias, [contact.pair.friction for contact in contacts], scalars, settings)
 
-    # an impact within the step acts on the position for the rest of it only
-    velocity = free + K @ lam
-    fractions = torch.stack([qd.new_zeros(()), *before_impact])[1:]
-    move = dt * (velocity - K @ (fractions * lam))
+        # an impact within the step acts on the position for the rest of it only
+        velocity = free + K @ lam
+        fractions = torch.stack([qd.new_zeros(()), *before_impact])[1:]
+        travel = velocity - K @ (fractions * lam)
+        if not impacts_gain(M, (free, velocity, travel), lam, bias, is_impact):
+            break
+    move = dt * travel
     return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, contacts), velocity
 
 

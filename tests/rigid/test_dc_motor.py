@@ -133,22 +133,6 @@ def test_the_jacobian_of_a_step_has_the_slope_of_the_torque_speed_curve():
     assert float(B.abs().max()) == 0.0
 
 
-def test_one_world_may_have_several_laws():
-    """A motor and a servo side by side move as each would alone."""
-    world = pb.World()
-    for name, actuator in (("motor", pb.DCMotor(V, KT, R, GEAR)), ("servo", pb.PositionServo(5.0, 0.1))):
-        world.add(load("pendulum1"), name=name, actuators=actuator, mask=0)
-    sim = world.compile(dt=DT, dtype=F64)
-    u = torch.tensor([[[3.0, 0.5]]], dtype=F64).expand(100, 1, 2)
-    both = sim.rollout(sim.initial_state(), u).q[-1, 0]
-    for k, actuator in enumerate((pb.DCMotor(V, KT, R, GEAR), pb.PositionServo(5.0, 0.1))):
-        alone = pb.World()
-        alone.add(load("pendulum1"), name="arm", actuators=actuator, mask=0)
-        one = alone.compile(dt=DT, dtype=F64)
-        end = one.rollout(one.initial_state(), u[..., k : k + 1]).q[-1, 0, 0]
-        assert float(both[k]) == pytest.approx(float(end), rel=1e-13)
-
-
 def test_bad_numbers_are_named():
     world = pb.World()
     with pytest.raises(pb.PullbackError, match="the actuator of 'arm': resistance is zero"):

@@ -230,3 +230,25 @@ def test_a_gpu_agrees(cone):
     same = (there.cpu() - lam).abs().amax(1) < 1e-6 * (1 + lam.abs().amax(1))
     assert same.float().mean() > 0.8
     assert_close([there.cpu()[same]], [lam[same]], 1e-6)
+
+
+@both_frictions
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_redundant_rows_without_softness(dtype, cone):
+    """A joint between its limit and a contact, four rows and one direction: they press no more than needed."""
+    generator = torch.Generator().manual_seed(6)
+    Y = torch.randn(64, 4, 1, dtype=dtype, generator=generator)
+    Y[:, 0], Y[:, 3] = -Y[:, 0].abs() - 0.1, Y[:, 3].abs() + 0.1
+    speed = torch.randn(64, 1, dtype=dtype, generator=generator)
+    A = Y @ Y.transpose(1, 2)
+    b = (Y @ speed[:, :, None])[:, :, 0]
+    full = torch.full((64, 1), torch.inf, dtype=dtype)
+    given = Problem(A, b, torch.full_like(full, 0.8), torch.zeros_like(full), full)
+    start = 1e-3 * torch.rand(64, 4, dtype=dtype, generator=generator)
+    tolerance = TOLERANCE if dtype == torch.float64 else 1e-6
+    lam, steps = exact(given, start, cone, tolerance)
+    solved = steps >= 0
+    assert solved.float().mean() > 0.95
+    # the largest that one row alone needs is |speed| / 0.1
+    assert (lam.abs().amax(1) < 100 * (speed[:, 0].abs() + 0.01))[solved].all()
+    assert (residuals(given, lam, cone) < 1e3 * tolerance)[solved].all()

@@ -38,39 +38,26 @@ def test_random_worlds(kind):
         assert findings.counts["worlds that became not finite"] > 0
 
 
-@pytest.mark.xfail(strict=True, reason="sweeps that stall count as solved, in 2 of 2,438 contacts")
 def test_solved_steps_of_a_world_in_float32():
+    """Wedged so that impulses are 1,000 times what moves: rounding must not count as solved."""
     findings = Findings()
     with np.errstate(all="ignore"):
         examine(5, findings, kind="driven", steps=STEPS)
     assert not findings.broken
 
 
-def known(seed: int, reason: str):
-    """Return a seed whose world breaks a law, for a reason that is known and not mended."""
-    return pytest.param(seed, marks=pytest.mark.xfail(strict=True, reason=reason))
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [
-        5,
-        80,
-        known(93, "one of 7,996 steps counts as solved and approaches by 3e-7 of its speed, bar 1e-7"),
-        known(347, "without softness, a limit beside dry friction: the exact solver's impulses grow without bound"),
-    ],
-)
+@pytest.mark.parametrize("seed", [5, 80, 93, 347])
 def test_worlds_that_were_once_wrong(seed):
     """Sweeps that add energy, from a warm start (5) and from a cold one (93); worlds without softness.
 
-    Those have redundant contacts (80), and limits beside dry friction (347).
+    Those have redundant contacts (80), and a limit that wedges a contact (347).
     """
     findings = Findings()
     with np.errstate(all="ignore"):
         examine(seed, findings, gradients=seed == 80, plain=True)
     assert not findings.broken
     if seed == 93:
-        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 100
+        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 3
 
 
 def test_a_gradient_too_large_for_float32_is_an_error():

@@ -77,3 +77,44 @@ def test_too_fast_is_told():
     state.qd[0, 0] = 1e200
     (text,) = told(sim.rollout, state, 3)[1]
     assert "starts at 1e+200 rad/s" in text
+
+
+# -- energy from nothing ---------------------------------------------------------------------------------------------
+
+
+def tumbling(speed: float, **options) -> tuple[pb.Sim, pb.State]:
+    """Return three limp dogs in space, the last of which tumbles, its legs flung about."""
+    world = pb.World(gravity=(0.0, 0.0, 0.0))
+    world.add(pb.load("laikago"), name="dog")
+    sim = world.compile(dt=1e-2, dtype=F64, **options)
+    state = sim.initial_state(3)
+    state.qd[-1] = torch.linspace(-speed, speed, sim.nv, dtype=F64)
+    return sim, state
+
+
+def test_a_passive_world_that_gains_energy_is_told_once_with_the_step_and_what_turns_too_fast():
+    sim, state = tumbling(15.0)
+    states, said = told(sim.rollout, state, 60)
+    assert states.status.code.tolist()[:2] == [0, 0]
+    assert int(states.status.code[2]) == 8
+    assert len(said) == 1
+    assert "world 2 is not driven and gained" in said[0]
+    assert "in a step, more than its joints can follow: dt=" in said[0]
+    again, said = told(sim.rollout, state, 60)
+    assert not said
+    assert torch.equal(again.status.code, states.status.code)
+
+
+def test_energy_is_not_watched_where_it_was_not_asked_for():
+    sim, state = tumbling(15.0)
+    states, said = told(sim.rollout, state, 60, check=False)
+    assert not said
+    assert not (states.status.code & 8).any()
+    assert not told(sim.rollout, state, 20)[1]
+
+
+def test_smaller_steps_gain_nothing():
+    sim, state = tumbling(1.0, substeps=10)
+    states, said = told(sim.rollout, state, 60)
+    assert not said
+    assert states.status.code.tolist() == [0, 0, 0]

@@ -6,6 +6,7 @@ from torch._dynamo.exc import Unsupported
 
 import pullback as pb
 from pullback.core.errors import SecondDerivativeError
+from pullback.core.graph import register
 
 F64 = torch.float64
 
@@ -87,21 +88,111 @@ def test_a_second_derivative_is_refused_with_batched_cotangents(sim, u):
         torch.autograd.grad(found.sum(), x)
 
 
-def test_compile_runs_kernels_between_its_pieces_and_refuses_one_graph(sim, u):
+def test_steps_and_rollouts_are_part_of_one_compiled_graph(sim, u):
     start = sim.initial_state(2)
 
-    def loss(x: torch.Tensor) -> torch.Tensor:
-        return sim.step(start, torch.tanh(x)).qd.square().sum()
+    def two_steps(x: torch.Tensor) -> torch.Tensor:
+        end = sim.step(sim.step(start, torch.tanh(x)), x)
+        return end.qd.square().sum() + end.status.code.sum()
 
-    x = u.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(loss(x), x)
+    def rollout(x: torch.Tensor) -> torch.Tensor:
+        return sim.rollout(start, x.expand(4, 2, -1), checkpoint=3).q.square().sum()
+
+    for loss in (two_steps, rollout):
+        x = u.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(loss(x), x)
+        torch._dynamo.reset()
+        compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+        (found,) = torch.autograd.grad(compiled(x), x)
+        torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
+
+
+def test_a_compiled_step_reads_the_world_as_it_is_when_it_runs(sim, u):
+    start = sim.initial_state(2)
+    start.qd[:, 3] = 1.0
     torch._dynamo.reset()
-    compiled = torch.compile(loss, backend="aot_eager")
-    (found,) = torch.autograd.grad(compiled(x), x)
-    torch.testing.assert_close(found, expected)
+    compiled = torch.compile(lambda x: sim.step(start, x).qd, backend="aot_eager", fullgraph=True)
+    slippery = []
+    for friction in (0.5, 0.1):
+        sim.world.set_shape("ground", friction=friction)
+        torch.testing.assert_close(compiled(u), sim.step(start, u).qd, rtol=0.0, atol=0.0)
+        slippery.append(compiled(u)[0, 3])
+    assert slippery[1] > slippery[0]
+    mu = torch.tensor(0.5, dtype=F64, requires_grad=True)
+    sim.world.set_shape("ground", friction=mu)
+    with pytest.raises(pb.PullbackError, match="requires a gradient, and in a compiled graph"):
+        compiled(u)
     torch._dynamo.reset()
     with pytest.raises(Unsupported, match="leave out fullgraph=True"):
-        torch.compile(loss, fullgraph=True, backend="aot_eager")(x)
+        torch.compile(lambda x: sim.step(start, x).qd, backend="aot_eager", fullgraph=True)(u)
+    torch._dynamo.reset()
+    # between compiled pieces its gradient is there
+    pieces = torch.compile(lambda x: sim.step(start, torch.tanh(x)).qd.square().sum(), backend="aot_eager")
+    (found,) = torch.autograd.grad(pieces(u), mu)
+    sim.world.set_shape("ground", friction=0.5)
+    assert found.abs() > 0.0
+
+
+def test_functions_of_a_robot_are_part_of_one_compiled_graph(u):
     robot = pb.load("panda", dtype=F64)
+
+    def everything(q: torch.Tensor) -> torch.Tensor:
+        position, quat = robot.compute_forward_kinematics(q, "panda_link7")
+        linear, angular = robot.compute_endeffector_jacobian(q, "panda_link3")
+        force = q.new_ones(6)
+        tau = robot.compute_inverse_dynamics(q, q, q, use_damping=True, external_forces={"panda_link5": force})
+        qdd = robot.compute_forward_dynamics(q, q, tau)
+        mass = robot.compute_lagrangian_inertia_matrix(q)
+        energy = robot.compute_kinetic_energy(q, q) + robot.compute_potential_energy(q)
+        rest = (
+            position,
+            quat,
+            linear,
+            angular,
+            qdd,
+            mass,
+            energy,
+            robot.integrate(q, q),
+            robot.compute_center_of_mass(q),
+        )
+        return sum((x.square().sum() for x in rest), tau.square().sum())
+
+    q = u.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(everything(q), q)
+    torch._dynamo.reset()
+    (found,) = torch.autograd.grad(torch.compile(everything, backend="aot_eager", fullgraph=True)(q), q)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0.0)
+    each = torch.func.vmap(lambda q: robot.compute_inverse_dynamics(q, q, q))
+    torch._dynamo.reset()
+    found = torch.compile(each, backend="aot_eager", fullgraph=True)(u[:, None])
+    torch.testing.assert_close(found, each(u[:, None]))
+    robot.make_link_param_learnable("panda_link3", "mass", pb.PositiveScalar())
+    torch._dynamo.reset()
     with pytest.raises(Unsupported, match="leave out fullgraph=True"):
-        torch.compile(lambda q: robot.compute_inverse_dynamics(q, q, q), fullgraph=True, backend="aot_eager")(u)
+        torch.compile(everything, fullgraph=True, backend="aot_eager")(u)
+
+
+def test_exported_programs_hold_launches(sim, u):
+    start = sim.initial_state(2)
+
+    class Controlled(torch.nn.Module):
+        def forward(self, u: torch.Tensor) -> torch.Tensor:
+            return sim.rollout(start, torch.tanh(u).expand(3, 2, -1)).q
+
+    for strict in (False, True):
+        exported = torch.export.export(Controlled(), (u,), strict=strict)
+        assert "pullback.launch" in str(exported.graph)
+        torch.testing.assert_close(exported.module()(2 * u), Controlled()(2 * u), rtol=0.0, atol=0.0)
+
+
+def test_torch_finds_no_fault_in_the_operators(sim, u):
+    robot = pb.load("panda", dtype=F64)
+    q = u.clone().requires_grad_()
+    program = robot._programs.mass_matrix()
+    kinematics, inertias, dofs = robot._rows(torch.Size([2]), {})
+    given = [q, kinematics.placements, inertias, dofs]
+    torch.library.opcheck(torch.ops.pullback.launch.default, (register(program), given))
+    out = torch.ops.pullback.launch(register(program), given)[0]
+    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(SecondDerivativeError, match="inside a compiled graph"):
+        torch.autograd.grad(first.sum(), q)

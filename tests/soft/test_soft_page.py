@@ -10,3 +10,7 @@ def test_soft():
     # thrown upwards it ends higher
     assert found["v"].grad[:, 2].sum() > 0
     assert found["youngs"].grad != 0
+    # a plate that falls on jelly faster is thrown back higher, and there is a push
+    assert found["qd"].grad.shape == (1, 6)
+    assert found["qd"].grad.abs().sum() > 0
+    assert found["fall"].wrenches[..., 5].max() > 3.0

@@ -18,7 +18,7 @@ def test_a_box_is_pushed_to_its_pose_and_files_are_written(tmp_path, capsys):
     assert not found.guess_success.any()
     assert (found.search.costs[-1] < 0.05 * found.search.costs[0]).all()
     # simulated once more, the controls do what is reported
-    sim = push_to_pose.build(pb.PGS()).compile(dt=push_to_pose.DT, dtype=torch.float64, damping="implicit")
+    sim = push_to_pose.build(pb.PGS()).compile(dt=push_to_pose.DT, dtype=torch.float64)
     again = sim.rollout(push_to_pose.random_starts(sim, options), found.controls)
     torch.testing.assert_close(again.q, found.motion.q, rtol=0.0, atol=0.0)
     assert found.baseline is not None
@@ -110,7 +110,7 @@ def test_the_handle_is_where_the_door_has_it():
 
 
 def test_at_rest_the_ground_carries_the_box():
-    sim = push_to_pose.build(pb.PGS()).compile(dt=push_to_pose.DT, dtype=torch.float64, damping="implicit")
+    sim = push_to_pose.build(pb.PGS()).compile(dt=push_to_pose.DT, dtype=torch.float64)
     forces = [c.force for c in sim.contacts(sim.initial_state())[0] if "ground" in c.shapes]
     assert len(forces) == 4
     assert sum(force[2] for force in forces) == pytest.approx(9.81 * push_to_pose.MASS, rel=1e-6)
@@ -127,7 +127,7 @@ def test_what_cannot_be_solved_is_refused(name, value):
 
 def test_the_wall_faces_the_box():
     world = pivot_box.build(pb.PGS())
-    sim = world.compile(dt=pivot_box.DT, dtype=torch.float64, damping="implicit")
+    sim = world.compile(dt=pivot_box.DT, dtype=torch.float64)
     start = sim.initial_state()
     start.qd[:, 5] = -1.0  # towards the wall
     after = sim.rollout(start, 20)[-1]

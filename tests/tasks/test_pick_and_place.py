@@ -21,7 +21,7 @@ from pullback.tasks.pick_and_place import (
 
 @pytest.fixture(scope="module")
 def sim():
-    return build().compile(dt=DT, dtype=torch.float64, damping="implicit")
+    return build().compile(dt=DT, dtype=torch.float64)
 
 
 def test_a_slow_arm_places_by_inverse_kinematics_alone_and_a_fast_one_misses(sim):

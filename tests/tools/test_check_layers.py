@@ -9,6 +9,7 @@ import pytest
 
 from tools import check_layers
 
+LETTERS = "a, b, c, d, e, f, g, h, i, j, k, l, m"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -57,6 +58,14 @@ def complaints_about(tmp_path: Path, path: str, text: str) -> list[str]:
         ("pullback/robot/a.py", "x = 1\n" * 451, r"^pullback/robot/a.py:451: 451 lines; at most 450"),
         ("tests/test_a.py", "x = 1\n" * 451, r"at most 450"),
         ("examples/01_a.py", "x = 1\n" * 81, r"at most 80"),
+        # parameters
+        (
+            "pullback/robot/a.py",
+            f"def f({LETTERS[:31]}): ...",
+            r"^pullback/robot/a.py:1: f has 11 parameters; at most 10",
+        ),
+        ("pullback/robot/a.py", f"def f({LETTERS[:25]}, *, x, y): ...", r"f has 11 parameters"),
+        ("pullback/robot/a_kernels.py", f"@wp.func\ndef f({LETTERS}): ...", r"f has 13 parameters; at most 12"),
     ],
 )
 def test_complains(tmp_path, path, text, expected):

@@ -25,7 +25,7 @@ PARTS = {
 }
 OWN = {"pullback", "tests", "bench", "checks", "examples", "tools"}
 EXTRAS = {
-    "pullback": ("viz", "mjcf", "mesh", "search", "learn"),
+    "pullback": ("viz", "mjcf", "xacro", "coacd", "mesh", "search", "learn"),
     "tests": ("dev",),
     "tools": ("dev",),
     "checks": ("dev",),

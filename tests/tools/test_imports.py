@@ -9,7 +9,7 @@ from pullback.core.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 # module -> package, where the names differ
-PACKAGES = {"PIL": "pillow", "warp": "warp-lang", "collada": "pycollada"}
+PACKAGES = {"PIL": "pillow", "warp": "warp-lang", "collada": "pycollada", "rsl_rl": "rsl-rl-lib"}
 
 
 def declared() -> dict[str, set[str]]:

@@ -248,3 +248,19 @@ def test_colours_of_files_and_decimated_meshes(tmp_path) -> None:
     ball = trimesh.Trimesh(*parts[0, 128, 255])
     assert 0.9 * MANY_FACES < len(ball.faces) <= 1.1 * MANY_FACES
     assert ball.volume == pytest.approx(fine.volume, rel=0.01)
+
+
+def test_particles_are_drawn_where_they_are(motion, tmp_path) -> None:
+    sim, trajectory = motion
+    times = DT * np.arange(0, STEPS + 1, 50)
+    points = np.random.default_rng(0).random((1, 40, 3)) + np.array([0.0, 0.0, 1.0]) * times[:, None, None]
+    replay = pb.viewer.save_replay(
+        sim, trajectory, tmp_path / "dust.html", fps=20, particles=(times, torch.tensor(points))
+    )
+    _, messages = recorded(replay.read_text(encoding="utf-8"))
+    clouds = [m for _, m in messages if m.get("type") == "PointCloudMessage"]
+    assert [m["name"] for m in clouds] == ["/particles"]
+    moved = [m for _, m in messages if m.get("name") == "/particles" and "points" in m.get("updates", {})]
+    assert len(moved) >= 2
+    with pytest.raises(PullbackError, match=r"particles are times \(3,\) and places \(40, 3\)"):
+        pb.viewer.save_replay(sim, trajectory, tmp_path / "dust.html", particles=(times, points[0]))

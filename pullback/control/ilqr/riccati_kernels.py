@@ -21,6 +21,7 @@ from pullback.control.ilqr.dense_kernels import (
     solve_cholesky,
     sync,
 )
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 
 BOX_STEPS = wp.constant(50)
@@ -335,13 +336,16 @@ def write_value(
 def kernels(real: type) -> Any:
     """Return the kernel of the backward pass for one floating-point type."""
     a = wp.array2d(dtype=real)
+    Dynamics = array_struct("riccati_dynamics", ("A", "B", "gaps"), real)
+    Cost = array_struct("riccati_cost", ("x", "u", "xx", "uu", "ux"), real)
+    Controls = array_struct("riccati_controls", ("u", "lower", "upper"), real)
     zero = wp.constant(real(0.0))
     infinity = wp.constant(real(float("inf")))
 
     @wp.kernel(module=kernel_module("riccati", real))
     def backward(
-        job: Riccati, A: a, B: a, gaps: a, x: a, u: a, xx: a, uu: a, ux: a, controls: a, lower: a, upper: a,
-        regularization: a, k: a, K: a, result: a, scratch: a,
+        job: Riccati, dynamics: Dynamics, cost: Cost, controls: Controls, regularization: a, k: a, K: a, result: a,
+        scratch: a,
     ):  # fmt: skip
         tid = wp.tid()
         lanes = job.lanes
@@ -353,8 +357,8 @@ def kernels(real: type) -> Any:
         r = regularization[0, w]
         V = matrix(scratch, w, job.V, n)
         failed = matrix(scratch, w, job.failed, 1)
-        mirror(V, matrix(xx, last, 0, 0), r, n, lane, lanes)
-        copy(matrix(scratch, w, job.v, n), matrix(x, last, 0, n), n, lane, lanes)
+        mirror(V, matrix(cost.xx, last, 0, 0), r, n, lane, lanes)
+        copy(matrix(scratch, w, job.v, n), matrix(cost.x, last, 0, n), n, lane, lanes)
         if lane == 0:
             failed[0, 0] = zero
         sync()
@@ -362,23 +366,23 @@ def kernels(real: type) -> Any:
         t = int(job.steps - 1)
         while t >= 0:
             at = t * job.problems + w
-            At = matrix(A, at, 0, 0)
-            Bt = matrix(B, at, 0, 0)
+            At = matrix(dynamics.A, at, 0, 0)
+            Bt = matrix(dynamics.B, at, 0, 0)
             kt = matrix(k, at, 0, m)
             Kt = matrix(K, at, 0, n)
-            ut = matrix(controls, at, 0, m)
-            low = matrix(lower, at, 0, m)
-            high = matrix(upper, at, 0, m)
+            ut = matrix(controls.u, at, 0, m)
+            low = matrix(controls.lower, at, 0, m)
+            high = matrix(controls.upper, at, 0, m)
             expand(
-                job, At, Bt, matrix(gaps, at, 0, n), matrix(u, at, 0, m), matrix(xx, at, 0, 0), matrix(uu, at, 0, 0),
-                matrix(ux, at, 0, 0), r, w, lane, scratch,
+                job, At, Bt, matrix(dynamics.gaps, at, 0, n), matrix(cost.u, at, 0, m), matrix(cost.xx, at, 0, 0),
+                matrix(cost.uu, at, 0, 0), matrix(cost.ux, at, 0, 0), r, w, lane, scratch,
             )  # fmt: skip
             if lane == 0:
                 gradient = steepest(job, ut, low, high, matrix(scratch, w, job.Qu, m), gradient)
                 feed_forward(job, ut, low, high, w, scratch, kt)
             sync()
             if failed[0, 0] == zero:
-                write_value(job, At, matrix(x, at, 0, n), kt, Kt, r, w, lane, scratch)
+                write_value(job, At, matrix(cost.x, at, 0, n), kt, Kt, r, w, lane, scratch)
             t -= 1
             if failed[0, 0] != zero:
                 t = -1
@@ -404,22 +408,22 @@ def kernels(real: type) -> Any:
                         Kt[i, j] = zero
                     kt[0, i] = zero
             else:
-                uxt = matrix(ux, at, 0, 0)
+                uxt = matrix(cost.ux, at, 0, 0)
                 plus_dots(du, kt, Kt, dx, m, n, lane, lanes)
                 # quadratic part of the change; the mixed term counts twice
-                row_product(bent, dx, matrix(xx, at, 0, 0), n, n, lane, lanes)
+                row_product(bent, dx, matrix(cost.xx, at, 0, 0), n, n, lane, lanes)
                 plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)
                 plus_row_product(bent, bent, du, uxt, m, n, lane, lanes)
-                row_product(curved, du, matrix(uu, at, 0, 0), m, m, lane, lanes)
+                row_product(curved, du, matrix(cost.uu, at, 0, 0), m, m, lane, lanes)
                 if lane == 0:
-                    linear += dot(matrix(x, at, 0, n), dx, n) + dot(matrix(u, at, 0, m), du, m)
+                    linear += dot(matrix(cost.x, at, 0, n), dx, n) + dot(matrix(cost.u, at, 0, m), du, m)
                     quadratic += dot(bent, dx, n) + dot(curved, du, m)
-                plus_dots(after, matrix(gaps, at, 0, n), matrix(A, at, 0, 0), dx, n, n, lane, lanes)
-                plus_dots(dx, after, matrix(B, at, 0, 0), du, n, m, lane, lanes)
+                plus_dots(after, matrix(dynamics.gaps, at, 0, n), matrix(dynamics.A, at, 0, 0), dx, n, n, lane, lanes)
+                plus_dots(dx, after, matrix(dynamics.B, at, 0, 0), du, n, m, lane, lanes)
         if is_fine:
-            row_product(bent, dx, matrix(xx, last, 0, 0), n, n, lane, lanes)
+            row_product(bent, dx, matrix(cost.xx, last, 0, 0), n, n, lane, lanes)
             if lane == 0:
-                linear += dot(matrix(x, last, 0, n), dx, n)
+                linear += dot(matrix(cost.x, last, 0, n), dx, n)
                 quadratic += dot(bent, dx, n)
         else:
             gradient = infinity

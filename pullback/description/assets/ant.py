@@ -10,6 +10,7 @@ FRICTION = 1.0
 TORSO_RADIUS = 0.25
 LEG_RADIUS = 0.08
 GEAR = 150.0
+ARMATURE = 1.0
 
 LEGS = (
     # number, first body of the leg, its direction in x and y, axis of the ankle, lower, upper [degrees]
@@ -20,9 +21,12 @@ LEGS = (
 )
 
 
-def tree() -> Tree:
-    """Return the robot: a torso free to move and four legs of a fixed, a hip and an ankle segment."""
-    mass = DENSITY * 4 / 3 * pi * TORSO_RADIUS**3
+def tree(density: float = DENSITY, gear: float = GEAR, armature: float = ARMATURE) -> Tree:
+    """Return the robot: a torso free to move and four legs of a fixed, a hip and an ankle segment.
+
+    Of other `density` [kg/m³], motors [N·m] and rotors [kg·m²] it is the ant of other benchmarks.
+    """
+    mass = density * 4 / 3 * pi * TORSO_RADIUS**3
     moment = 2 / 5 * mass * TORSO_RADIUS**2
     torso = sphere(TORSO_RADIUS, friction=FRICTION)
     links = [link("torso", mass, (0, 0, 0), (moment, moment, moment), torso)]
@@ -30,22 +34,23 @@ def tree() -> Tree:
     for i, leg, (x, y), axis, lower, upper in LEGS:
         hip, foot = f"aux_{i}", f"foot_{i}"
         knee = (0.2 * x, 0.2 * y, 0)
-        links += [_segment(leg, knee), _segment(hip, knee), _segment(foot, (0.4 * x, 0.4 * y, 0))]
-        joints += [
-            joint(f"{leg}/fixed", "fixed", "torso", leg),
-            _hinge(f"hip_{i}", leg, hip, knee, Z, -30, 30),
-            _hinge(f"ankle_{i}", hip, foot, knee, axis, lower, upper),
+        ends = {leg: knee, hip: knee, foot: (0.4 * x, 0.4 * y, 0)}
+        links += [_segment(name, end, density) for name, end in ends.items()]
+        hinges = [
+            joint(f"hip_{i}", "revolute", leg, hip, knee, axis=Z, limits=_limits(-30, 30, gear)),
+            joint(f"ankle_{i}", "revolute", hip, foot, knee, axis=axis, limits=_limits(lower, upper, gear)),
         ]
+        for hinge in hinges:
+            hinge.damping, hinge.armature, hinge.gear = 1.0, armature, gear
+        joints += [joint(f"{leg}/fixed", "fixed", "torso", leg), *hinges]
     return Tree("ant", links, joints, source="ant", base="floating")
 
 
-def _hinge(
-    name: str, parent: str, child: str, xyz: tuple[float, ...], axis: tuple[float, ...], lower: float, upper: float
-) -> Joint:
-    limits = Limits(radians(lower), radians(upper), effort=GEAR)
-    return joint(name, "revolute", parent, child, xyz, axis=axis, limits=limits, damping=1, armature=1, gear=GEAR)
+def _limits(lower: float, upper: float, gear: float) -> Limits:
+    """Return the range of a joint, given in degrees, and its largest torque."""
+    return Limits(radians(lower), radians(upper), effort=gear)
 
 
-def _segment(name: str, end: tuple[float, float, float]) -> Link:
+def _segment(name: str, end: tuple[float, float, float], density: float) -> Link:
     """Return a solid capsule from the origin to `end`."""
-    return solid_capsule(name, LEG_RADIUS, (0, 0, 0), end, density=DENSITY, friction=FRICTION)
+    return solid_capsule(name, LEG_RADIUS, (0, 0, 0), end, density=density, friction=FRICTION)

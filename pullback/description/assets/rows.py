@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import cos, hypot, pi, sin
+from typing import Any
 
 import numpy as np
 
-from pullback.description.tree import Joint, JointType, Limits, Link, Mimic, Pose, Shape, Vector
+from pullback.description.tree import Joint, JointType, Limits, Link, Pose, Shape, Vector
 
 ORIGIN = (0.0, 0.0, 0.0)
 X = (1.0, 0.0, 0.0)
@@ -34,14 +35,12 @@ def joint(
     rpy: Vector = ORIGIN,
     axis: Vector = Z,
     limits: Limits = FREE,
-    *,
-    damping: float = 0.0,
-    friction: float = 0.0,
-    armature: float = 0.0,
-    gear: float | None = None,
-    mimic: Mimic | None = None,
+    **fields: Any,
 ) -> Joint:
-    """Return a joint whose frame is placed by a translation and roll, pitch, yaw, as in a URDF."""
+    """Return a joint whose frame is placed by a translation and roll, pitch, yaw, as in a URDF.
+
+    The other fields of a `Joint`, such as `damping`, are given by name.
+    """
     direction = np.array(axis, dtype=float)
     return Joint(
         name=name,
@@ -51,11 +50,7 @@ def joint(
         origin=pose(xyz, rpy),
         axis=direction / np.linalg.norm(direction),
         limits=limits,
-        damping=damping,
-        friction=friction,
-        armature=armature,
-        gear=gear,
-        mimic=mimic,
+        **fields,
     )
 
 

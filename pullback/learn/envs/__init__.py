@@ -34,6 +34,7 @@ def find_env(name: str) -> type[Env]:
 def make(name: str, worlds: int = 64, **options: Any) -> Env:
     """Return a shipped environment with `worlds` worlds; the others are options of its class, such as `seed`."""
     kind = find_env(name)
-    known = {*signature(kind).parameters, *signature(Env).parameters} - {"worlds", "options"}
+    classes = [c for c in kind.__mro__ if issubclass(c, Env)]
+    known = {name for c in classes for name in signature(c).parameters} - {"worlds", "options"}
     refuse_unknown_options(f"the environment {name!r}", options, sorted(known))
     return kind(worlds=worlds, **options)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from math import radians
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
-from pullback.learn.env import Env
+from pullback.core.errors import unknown_name
+from pullback.description.assets.ant import GEAR, tree
+from pullback.learn.legged import Legged, upright_and_heading
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
-from pullback.spatial.rotations_torch import quaternion_from_vector, rotate
+from pullback.spatial.rotations_torch import rotate
 
 Tensor = torch.Tensor
 
@@ -19,51 +20,66 @@ HEIGHT, LOWEST = 0.75, 0.27
 """Height [m] of the torso at the start, and below which an episode ends."""
 KNEES = (1.0, -1.0, -1.0, 1.0)
 """Angle [rad] of each ankle at the start, in the middle of its range."""
+BODIES = {
+    "gymnasium": {"density": 5.0, "gear": GEAR, "armature": 1.0},
+    "published": {"density": 1000.0, "gear": 200.0, "armature": 0.05},
+}
+"""The ant of Gymnasium, and that of the published short-horizon benchmark (DFlex)."""
+STIFFNESS = {"gymnasium": 1e4, "published": 4e4}
+"""Of soft contact [N/m]."""
 
 
-class Ant(Env):
-    """A torso on four legs with a hip and an ankle each, motors of 150 N·m."""
+class Ant(Legged):
+    """A torso on four legs with a hip and an ankle each.
 
-    substeps = 8
+    `body` is "gymnasium", 0.91 kg with motors of 150 N·m, or "published", 182 kg with 200 N·m. `contact` is "soft",
+    springs under the feet and at the joints' ends, or "rigid": gradients of soft contact stay short over longer
+    horizons (docs/learning.md).
+    """
+
     # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
-    shac: ClassVar = {"horizon": 8}
+    horizons: ClassVar = {"soft": 16, "rigid": 8}
+
+    def __init__(
+        self, worlds: int = 64, *, body: Literal["gymnasium", "published"] = "gymnasium", **options: Any
+    ) -> None:
+        if body not in BODIES:
+            raise unknown_name("body", body, list(BODIES))
+        self.body, self.stiffness = body, STIFFNESS[body]
+        super().__init__(worlds, **options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a checkpoint must agree in."""
+        return {**super().options, "body": self.body}
 
     def build(self) -> World:
         """Return the ant above the ground."""
         joints = {f"ankle_{i}": angle for i, angle in enumerate(KNEES, 1)}
-        world = World(gravity=(0.0, 0.0, -9.81))
-        world.add(load("ant"), name="ant", position=(0.0, 0.0, HEIGHT), q=joints)
-        world.add_ground(friction=0.75)
+        numbers = BODIES[self.body]
+        world, robot = self.empty_world(friction=0.75), load(tree(**numbers))
+        motors = self.motors(robot, numbers["gear"])
+        world.add(robot, name="ant", position=(0.0, 0.0, HEIGHT), q=joints, actuators=motors)
         return world
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Start above the ground, turned by up to 7.5 degrees, with joints and velocities of some size."""
-        position, turn = self.uniform(-0.1, 0.1, 3), self.uniform(-1.0, 1.0, 3)
-        turn = turn / turn.norm(dim=1, keepdim=True).clamp(min=1e-6) * self.uniform(0.0, radians(7.5), 1)
-        joints = self._rest.q[:, 7:] + self.uniform(-0.2, 0.2, 8)
-        q = torch.cat([self._rest.q[:, :3] + position, quaternion_from_vector(turn), joints], 1)
-        return q, self.uniform(-0.25, 0.25, 14)
+        return self.scattered_start()
 
     def observe(self, state: State, action: Tensor) -> Tensor:
         """Return height, orientation, velocities in the world's axes, joints, 0.1 their rates, up, heading, action."""
         q, qd = state.q, state.qd
         quat = q[:, 3:7]
-        up, forward, velocity = self._directions(state)
-        turning = rotate(quat, qd[:, :3])
-        ahead = torch.stack([up[:, 2], forward[:, 0]], 1)
+        velocity, turning = rotate(quat, qd[:, 3:6]), rotate(quat, qd[:, :3])
+        ahead = torch.stack(upright_and_heading(quat), 1)
         return torch.cat([q[:, 2:3], quat, velocity, turning, q[:, 7:], 0.1 * qd[:, 6:], ahead, action], 1)
 
     def reward(self, before: State, action: Tensor, after: State) -> Tensor:
         """Return speed along x, uprightness, heading, and height above the lowest."""
-        up, forward, velocity = self._directions(after)
-        return velocity[:, 0] + 0.1 * up[:, 2] + forward[:, 0] + (after.q[:, 2] - LOWEST)
+        quat = after.q[:, 3:7]
+        up, heading = upright_and_heading(quat)
+        return rotate(quat, after.qd[:, 3:6])[:, 0] + 0.1 * up + heading + (after.q[:, 2] - LOWEST)
 
     def terminated(self, state: State) -> Tensor:
         """End episodes in which the torso is down."""
         return state.q[:, 2] < LOWEST
-
-    def _directions(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the torso's z and x axes and its velocity [m/s], in the world's axes (B, 3) each."""
-        quat = state.q[:, 3:7]
-        z, x = (quat.new_tensor(axis).expand(len(quat), 3) for axis in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0)))
-        return rotate(quat, z), rotate(quat, x), rotate(quat, state.qd[:, 3:6])

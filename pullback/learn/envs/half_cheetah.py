@@ -5,28 +5,14 @@ Its body is read from the file half_cheetah.xml that the package gymnasium insta
 
 from __future__ import annotations
 
-import warnings
-from importlib.util import find_spec
-from pathlib import Path
-
 import torch
 
-from pullback.core.errors import PullbackError
 from pullback.learn.env import Env
+from pullback.learn.legged import gymnasium_body
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
-from pullback.robot.load import load
 
 Tensor = torch.Tensor
-
-
-def body_file(name: str) -> Path:
-    """Return a file of the bodies that gymnasium installs."""
-    found = find_spec("gymnasium")
-    path = Path(found.origin).parent / "envs/mujoco/assets" / name if found and found.origin else None
-    if path is None or not path.is_file():
-        raise PullbackError(f"the body is read from gymnasium's {name}: pip install 'pullback[learn,mjcf]'")
-    return path
 
 
 class HalfCheetah(Env):
@@ -37,10 +23,7 @@ class HalfCheetah(Env):
     def build(self) -> World:
         """Return the cheetah above the ground."""
         world = World(gravity=(0.0, 0.0, -9.81))
-        with warnings.catch_warnings():
-            # the file's ground and the softness of its contacts are left out, and MuJoCo will not read it for ever
-            warnings.simplefilter("ignore", UserWarning)
-            world.add(load(body_file("half_cheetah.xml")), name="cheetah")
+        world.add(gymnasium_body("half_cheetah.xml"), name="cheetah")
         world.add_ground(friction=1.0)
         return world
 

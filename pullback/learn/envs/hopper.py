@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from pullback.description.assets.hopper import HEIGHT
-from pullback.learn.env import Env
+from pullback.description.assets.hopper import GEAR, HEIGHT
+from pullback.learn.legged import Legged
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
@@ -21,17 +21,18 @@ TOLERANCE = 0.15
 LARGEST_ANGLE = radians(30)
 
 
-class Hopper(Env):
-    """One leg with a hip, a knee and an ankle in the plane of x and z, with motors of 200 N·m."""
+class Hopper(Legged):
+    """One leg with a hip, a knee and an ankle in the plane of x and z, with motors of 200 N·m.
 
-    substeps = 8
+    `contact` is "soft", springs under the foot and at the joints' ends, or "rigid" (docs/learning.md).
+    """
+
     shac: ClassVar = {"critic_rate": 2e-4}
 
     def build(self) -> World:
         """Return the hopper above the ground."""
-        world = World(gravity=(0.0, 0.0, -9.81))
-        world.add(load("hopper"), name="hopper", q={"rootz": HEIGHT})
-        world.add_ground(friction=0.9)
+        world, robot = self.empty_world(friction=0.9), load("hopper")
+        world.add(robot, name="hopper", q={"rootz": HEIGHT}, actuators=self.motors(robot, GEAR))
         return world
 
     def start(self) -> tuple[Tensor, Tensor]:

@@ -224,6 +224,23 @@ def add_candidate(
 
 
 @wp.func
+def write_contact(
+    scene: Scene, pair: int, code_a: int, code_b: int, gap: Any, point: Any, n: Any, w: int,
+    contacts: wp.array2d(dtype=Any), count: int,
+):  # fmt: skip
+    """Write a contact behind the first `count` if there is room; return the count with it."""
+    if count < scene.max_contacts:
+        row = count * CONTACT_ROWS
+        contacts[row + PAIR, w] = contacts.dtype(pair)
+        contacts[row + FEATURE_A, w] = contacts.dtype(code_a)
+        contacts[row + FEATURE_B, w] = contacts.dtype(code_b)
+        contacts[row + GAP, w] = gap
+        store(contacts, row + POINT, w, point)
+        store(contacts, row + NORMAL, w, n)
+    return count + 1
+
+
+@wp.func
 def add_contact(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     contacts: wp.array2d(dtype=Any), pair: int, candidates: wp.array2d(dtype=Any), k: int, count: int,
@@ -245,13 +262,5 @@ def add_contact(
     gap, point, n = feature_contact(feature_kind(code_a), feature_kind(code_b), ca, da, cb, db, ra, rb)
     found = count
     if gap < margin:
-        if count < scene.max_contacts:
-            row = count * CONTACT_ROWS
-            contacts[row + PAIR, w] = poses.dtype(pair)
-            contacts[row + FEATURE_A, w] = poses.dtype(code_a)
-            contacts[row + FEATURE_B, w] = poses.dtype(code_b)
-            contacts[row + GAP, w] = gap
-            store(contacts, row + POINT, w, point)
-            store(contacts, row + NORMAL, w, n)
-        found = count + 1
+        found = write_contact(scene, pair, code_a, code_b, gap, point, n, w, contacts, count)
     return found

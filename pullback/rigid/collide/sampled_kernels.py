@@ -8,22 +8,19 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.collide.features_kernels import half_extents, shape_pose
-from pullback.rigid.collide.geometry_kernels import add_point_cotangent
+from pullback.rigid.collide.geometry_kernels import add_point_cotangent, write_contact
 from pullback.rigid.compile.scene import (
     CONTACT_ROWS,
     FEATURE_A,
-    FEATURE_B,
     FIELD,
-    GAP,
     NORMAL,
     PAIR,
-    POINT,
     RADIUS,
     SHAPE_ROWS,
     Scene,
 )
 from pullback.sdf.sample_kernels import deepest_sample, sample_contact_vjp, sample_position
-from pullback.spatial.arrays import accumulate, load3, store
+from pullback.spatial.arrays import accumulate, load3
 
 
 @wp.func
@@ -53,22 +50,15 @@ def collide_samples(
     R_WB, p_WB = shape_pose(scene, poses, shapes, b, w)
     R = wp.transpose(R_WB) * R_WA
     p = (p_WA - p_WB) * R_WB
-    found = count
+    found = int(count)
     first = scene.fields.set_first[samples]
     for k in range(scene.fields.set_first[samples + 1] - first):
         sample, x, distance, n = deepest_sample(
             scene.fields, field, shapes, scene.shape_row[b], first + k, h, radius, R, p, margin, w, stack
         )
         if sample >= 0:
-            if found < scene.max_contacts:
-                row = found * CONTACT_ROWS
-                contacts[row + PAIR, w] = poses.dtype(pair)
-                contacts[row + FEATURE_A, w] = poses.dtype(sample)
-                contacts[row + FEATURE_B, w] = poses.dtype(0.0)
-                contacts[row + GAP, w] = distance - radius
-                store(contacts, row + POINT, w, p_WB + R_WB * (x - h.dtype(0.5) * (distance + radius) * n))
-                store(contacts, row + NORMAL, w, R_WB * n)
-            found += 1
+            point = p_WB + R_WB * (x - h.dtype(0.5) * (distance + radius) * n)
+            found = write_contact(scene, pair, sample, 0, distance - radius, point, R_WB * n, w, contacts, found)
     return found
 
 

@@ -27,6 +27,8 @@ class DriveArrays(NamedTuple):
     law: np.ndarray
     laws: tuple[str, ...]
     """The kernels files of the laws, the affine one first."""
+    compensates: bool
+    """Whether the weight of some link is carried."""
 
     @property
     def count(self) -> int:
@@ -58,6 +60,7 @@ def find_drives(items: Sequence[Placed], first_dofs: Sequence[int]) -> DriveArra
         share=np.array([share for joints in every for share in joints.values()], dtype=np.float64),
         law=np.array([laws.index(file) for file in files] + [0] * len(springs), dtype=np.int32),
         laws=laws,
+        compensates=any(item.robot is not None and item.robot.compensates_gravity for item in items),
     )
 
 

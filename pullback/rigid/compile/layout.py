@@ -12,6 +12,7 @@ from pullback.rigid.compile.scene import (
     ACTUATOR_ROWS,
     ADJ_CONTACT_ROWS,
     CANDIDATE_ROWS,
+    COMPENSATION_ROWS,
     CONTACT_ROWS,
     COUPLING_ROWS,
     LOOP_ROWS,
@@ -48,6 +49,8 @@ class Sizes:
     npair: int
     nloop: int
     ncoupling: int
+    compensates: bool
+    """Some weights are carried."""
     impulses: int
     """Rows of the impulses that a state holds: none unless the solver starts warm."""
     contacts: int
@@ -94,6 +97,7 @@ PARAMETERS = Layout(
     Rows("loops", lambda n: int(LOOP_ROWS) * n.nloop),
     Rows("couplings", lambda n: int(COUPLING_ROWS) * n.ncoupling),
     Rows("material", lambda n: int(MATERIAL_ROWS), "numbers of a force law of contacts"),
+    Rows("compensation", lambda n: int(COMPENSATION_ROWS) * n.nbody * n.compensates),
 )
 
 SCRATCH = Layout(
@@ -109,9 +113,11 @@ SCRATCH = Layout(
         ),
     ),
     Rows("span", lambda n: 1, "time [s] that the step, or the part of it at hand, takes; 0: an impact"),
+    Rows("lanes", lambda n: 2, "on a GPU, which worlds do this step together (step/lanes_kernels.py)"),
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
+    Rows("carried", lambda n: _carried_rows() * n.nbody if n.compensates else 0, "of gravity compensation"),
     Rows("held", lambda n: n.nactuator, "actuators: 0 within the limit, else the sign of a force at its limit"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
     Rows("start", lambda n: n.nv, "L qd"),
@@ -212,3 +218,10 @@ def _hull_rows() -> int:
     from pullback.rigid.collide.convex.convex_kernels import CONVEX_ROWS
 
     return int(CONVEX_ROWS)
+
+
+def _carried_rows() -> int:
+    # imported lazily: few worlds have it
+    from pullback.rigid.step.compensation_kernels import CARRIED_ROWS
+
+    return int(CARRIED_ROWS)

@@ -46,6 +46,7 @@ class Rows(NamedTuple):
     loops: Tensor
     couplings: Tensor
     material: Tensor
+    compensation: Tensor
 
 
 class WorldParameters:
@@ -79,7 +80,18 @@ class WorldParameters:
         self._rubbing = [{b.joint.child for b in item.bodies if has_dry_friction(item, b)} for item, _ in self.robots]
         self._learned: list[dict[str, Any]] = [robot.learned._modules for _, robot in self.robots]
         self._same_type: dict[int, RobotModel] = {}
-        others = ("springs", "actuators", "shapes", "fields", "pairs", "limits", "loops", "couplings", "material")
+        others = (
+            "springs",
+            "actuators",
+            "shapes",
+            "fields",
+            "pairs",
+            "limits",
+            "loops",
+            "couplings",
+            "material",
+            "compensation",
+        )
         self._groups = {name: Remembered() for name in ("gravity", "robots", *others)}
         self._sources: dict[str, Sources] = {}
         self._modules: list[object] = []
@@ -108,6 +120,11 @@ class WorldParameters:
         if packed is None:
             packed = self._packed = as_constant(lambda: _join(self._stiffened(rows), self.like))
         return packed
+
+    def requires_grad(self) -> bool:
+        """Tell whether a gradient may be asked of some value."""
+        self()
+        return any(x.requires_grad for given in self._sources.values() for x in given.tensors)
 
     def _stiffened(self, rows: Rows) -> Rows:
         """Return rows that make damping and servos implicit (docs/derivations/integration.md, eqs. (9) and (10)).
@@ -143,6 +160,7 @@ class WorldParameters:
             groups["loops"](sources["loops"], lambda: loop_rows(self.loops, self.links, self.like)),
             groups["couplings"](sources["couplings"], lambda: coupling_rows(self.couplings, self.like)),
             groups["material"](sources["material"], self._make_material),
+            groups["compensation"](sources["robots"], self._make_compensation),
         )
         common_batch(*rows)
         tensors = [x for given in sources.values() for x in given.tensors]
@@ -225,6 +243,13 @@ class WorldParameters:
         rows = _join(dofs, self.like).unflatten(1, (-1, 3))
         smooth = rows * rows.new_tensor([1.0, 1.0, 0.0])
         return _join(placements, self.like), _join(inertias, self.like), smooth.flatten(1), rows[..., 2]
+
+    def _make_compensation(self) -> Tensor:
+        """Return mass and first moment of each body whose weight is carried, (b, 4 n); nothing if there is none."""
+        if not any(robot.compensates_gravity for _, robot in self.robots):
+            return self.like.new_zeros(1, 0)
+        rows = [self._of_our_type(item, robot).carried_masses({}) for item, robot in self.robots]
+        return _join([x.unflatten(1, (-1, 10))[..., :4].flatten(1) for x in rows], self.like)
 
     def _of_our_type(self, item: Placed, robot: RobotModel) -> RobotModel:
         """Return the robot, or, where it has the description's numbers only, one like it of the world's type."""

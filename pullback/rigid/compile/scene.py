@@ -10,6 +10,7 @@ Every array is indexed [row, world]. All robots and free bodies of a world are o
     friction    1 row a dof         dry friction [N·m, N]
     loops      24 rows a loop       axes x, y, z and origin of the frame on body a, then of that on body b
     couplings   2 rows a coupling   multiplier and offset of a joint that follows another
+    compensation 4 rows a body      mass and first moment whose weight is carried; none where no body's is
 
 A shape is a box of points, its core, with a radius around it: a sphere's core is a point (half extents 0), a capsule's
 a segment along z (0, 0, length / 2), a box's the box itself with radius 0. A plane is the half space below z = 0. The
@@ -45,6 +46,7 @@ SHAPE_POSITION = wp.constant(13)
 PAIR_ROWS = wp.constant(2)
 LOOP_ROWS = wp.constant(24)
 COUPLING_ROWS = wp.constant(2)
+COMPENSATION_ROWS = wp.constant(4)
 ACTUATOR_ROWS = wp.constant(10)
 FALL = wp.constant(2)  # of an actuator's force with velocity
 LEAST = wp.constant(4)  # its bounds

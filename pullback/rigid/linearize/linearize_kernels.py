@@ -10,16 +10,18 @@ from typing import Any
 
 import warp as wp
 
+from pullback.core.array_struct import array_struct
 from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.compile.scene import Scene
 from pullback.rigid.linearize.dynamics_kernels import LinearJob
 from pullback.rigid.linearize.rows_kernels import copy_run, fill
 from pullback.rigid.linearize.solve_kernels import velocity_jacobian
-from pullback.rigid.rollout_kernels import copy_rows, copy_state
+from pullback.rigid.rollout_kernels import INPUTS, copy_rows, copy_state
 from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.step.integrate_kernels import integrate
+from pullback.rigid.step.lanes_kernels import alone
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
@@ -194,6 +196,7 @@ def kernels(kind: Step):
     """Return the kernel that writes A and B side by side, row by row, and status; there is no vjp."""
     real = kind.real
     a = wp.array2d(dtype=real)
+    Inputs = array_struct("rollout_inputs", INPUTS, real)
     solve = kind.variant(solve_step)
     change_velocity = kind.variant(velocity_jacobian)
     pull_back = kind.variant(step_vjp)
@@ -202,16 +205,16 @@ def kernels(kind: Step):
     retrace = kind.retrace if kind.splits else leave
 
     @wp.kernel(module=kernel_module(f"linearize_{kind.name}", real, large=True))
-    def forward(
-        linear_job: LinearJob, q0: a, qd0: a, impulses0: a, controls: a, parameters: a,
-        rows: a, status: a, scratch: a, work: a, nowhere: a,
-    ):  # fmt: skip
+    def forward(linear_job: LinearJob, inputs: Inputs, rows: a, status: a, scratch: a, work: a, nowhere: a):
+        controls = inputs.controls
+        parameters = inputs.parameters
         place = linear_job.job.scratch
         nv = linear_job.job.scene.topology.nv
         ni = linear_job.job.nimpulse
         columns = linear_job.columns
         dt = real(linear_job.job.settings.dt)
         w = wp.tid()
+        alone(place.lanes, w, scratch)
         flags = int(0)
         is_last = bool(True)
         by_rows = bool(False)
@@ -221,7 +224,7 @@ def kernels(kind: Step):
             here = place.slots + (slot - linear_job.job.nkept) * linear_job.job.nstate
             if op == _RESTORE:
                 if slot == 0:
-                    copy_state(linear_job.job, q0, qd0, impulses0, 0, w, scratch)
+                    copy_state(linear_job.job, inputs, 0, w, scratch)
                 else:
                     copy_rows(scratch, here, linear_job.job.nstate, w, scratch, place.state)
             elif op == _SAVE:

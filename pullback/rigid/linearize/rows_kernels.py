@@ -6,15 +6,7 @@ that stay in registers; on a GPU it is the worlds of a row that are neighbours, 
 
 import warp as wp
 
-_RUN = """
-    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t {x}_step = {x}.strides[0];
-#else
-    const size_t {x}_step = sizeof(*{x}.data);
-#endif
-    {x}_at += {x}_row * {x}_step;
-"""
+from pullback.spatial.native import runs, value
 
 # what a strip does stands between these two: T holds the numbers of its columns, from `column` on
 _STRIP = """
@@ -170,16 +162,8 @@ _TOGETHER = """
 """
 
 
-def _runs(*arrays: str) -> str:
-    return "".join(_RUN.format(x=x) for x in arrays)
-
-
-def _value(real: str, x: str) -> str:
-    return f"*reinterpret_cast<{real}*>({x}_at + k * {x}_step)"
-
-
 def _loop(real: str, action: str) -> str:
-    return f"    for (int k = 0; k < n; ++k) {_value(real, 'x')} {action};"
+    return f"    for (int k = 0; k < n; ++k) {value(real, 'x')} {action};"
 
 
 def _number(real: str, name: str, x: str) -> str:
@@ -196,31 +180,28 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     _a = wp.array2d(dtype=_real)
     _i = wp.array(dtype=wp.int32)
 
-    @wp.func_native(_runs("x") + _loop(_name, "= 0"))
+    @wp.func_native(runs("x") + _loop(_name, "= 0"))
     def fill(x: _a, x_row: int, n: int, w: int):
         """Write n zeros."""
 
-    @wp.func_native(_runs("x", "y") + _loop(_name, "= " + _value(_name, "y")))
+    @wp.func_native(runs("x", "y") + _loop(_name, "= " + value(_name, "y")))
     def copy_run(x: _a, x_row: int, y: _a, y_row: int, n: int, w: int):
         """Write n rows of y to x."""
 
-    @wp.func_native(_runs("f", "x", "y") + _number(_name, "F", "f") + _strips(_name, _OUTER, 64))
+    @wp.func_native(runs("f", "x", "y") + _number(_name, "F", "f") + _strips(_name, _OUTER, 64))
     def add_rows_of_dofs(
         dof: _i, start: int, end: int, f: _a, f_row: int, x: _a, x_row: int, columns: int, w: int, y: _a, y_row: int
     ):
         """Add the rows of x of some dofs, each times its three factors, to three rows of y."""
 
-    @wp.func_native(_runs("f", "x", "y") + _number(_name, "F", "f") + _strips(_name, _INNER, 64))
+    @wp.func_native(runs("f", "x", "y") + _number(_name, "F", "f") + _strips(_name, _INNER, 64))
     def add_to_rows_of_dofs(
         dof: _i, start: int, end: int, f: _a, f_row: int, x: _a, x_row: int, columns: int, w: int, y: _a, y_row: int
     ):
         """Add three rows of x, times the three factors of a dof, to the row of y of each of some dofs."""
 
     @wp.func_native(
-        "    const int l_row = 0, x_row = 0;"
-        + _runs("l", "x")
-        + _number(_name, "L", "l")
-        + _strips(_name, _FACTOR, 128)
+        "    const int l_row = 0, x_row = 0;" + runs("l", "x") + _number(_name, "L", "l") + _strips(_name, _FACTOR, 128)
     )
     def solve_columns(n: int, columns: int, transposed: bool, parent: _i, w: int, l: _a, x: _a):
         """Replace all columns of x by L^-1 x, or by L^-T x; see `solve_factor`."""
@@ -228,7 +209,7 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     @wp.func_native(
         "    const int a_row = 0, x_row = 0;"
         + _TOGETHER
-        + _runs("a", "x")
+        + runs("a", "x")
         + _LOWER_UPPER.format(real=_name)
         + "#undef PULLBACK_TOGETHER\n"
         + _number(_name, "A", "a")

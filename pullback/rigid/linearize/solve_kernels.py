@@ -94,6 +94,15 @@ def add_forces(
 
 
 @wp.func
+def add_carried_change(
+    linear_job: LinearJob, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+    work: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add nothing: in worlds with gravity compensation `carried_change` takes its place (step/variants.py)."""
+    return
+
+
+@wp.func
 def add_factor(linear_job: LinearJob, w: int, scratch: wp.array2d(dtype=Any), change: wp.array2d(dtype=Any)):
     """Add L (1 + dt dc/dqd) to the columns of velocities: eq. (17)."""
     scene = linear_job.job.scene
@@ -259,6 +268,7 @@ def velocity_jacobian(
             else:
                 add_contact_change(linear_job, c, parameters, w, scratch, nowhere, work)
     add_forces(linear_job, u, parameters, w, scratch, nowhere, change)
+    add_carried_change(linear_job, parameters, w, scratch, work, change)
     # the change of s at fixed impulses, then of the impulses
     solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)
     add_factor(linear_job, w, scratch, change)

@@ -82,7 +82,7 @@ class Compliant(Solver):
         """The kernels file."""
         return "pullback.rigid.solvers.compliant_kernels"
 
-    def finishing_steps(self, *, double: bool) -> int:
+    def polishing_rounds(self, *, double: bool) -> int:
         """Return the number of Newton's steps that follow sweeps that were used up."""
         return NEWTON_STEPS
 

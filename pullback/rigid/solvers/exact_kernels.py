@@ -16,6 +16,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.solvers.accuracy_kernels import allowed_residual, proximal, rounding
 from pullback.rigid.solvers.problem import Problem
 from pullback.rigid.solvers.rows_kernels import add_multiple, dot_rows
 from pullback.rigid.solvers.smooth_kernels import (
@@ -84,7 +85,7 @@ def write_row(
             add_multiple(work, at, size * slopes[k] / sizes[k], A, (first + k) * m, m, w)
             softened += slopes[k] * lam[first + k, w]
             work[at + first + k, w] -= keep * size * slopes[k]
-    work[at + i, w] += size
+    work[at + i, w] += size + proximal(size)
     G = size * (lam[i, w] - value)
     work[at + m, w] = size * ((A.dtype(1.0) - keep) * softened - rate)
     work[at + m + 1, w] = -G
@@ -227,18 +228,6 @@ def write_tangent(m: int, sign: Any, scales: int, tangent: int, w: int, work: wp
 
 
 @wp.func
-def rounding(x: wp.float32):
-    """Return the spacing of numbers around one."""
-    return wp.float32(1.2e-7)
-
-
-@wp.func
-def rounding(x: wp.float64):  # noqa: F811
-    """Return the spacing of numbers around one."""
-    return wp.float64(2.2e-16)
-
-
-@wp.func
 def speed_scale(
     m: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), lam: wp.array2d(dtype=Any), w: int
 ):  # fmt: skip
@@ -331,7 +320,7 @@ def exact_solve(p: Problem, tolerance: Any, limit: int, w: int, x: wp.array2d(dt
             # one more step than it takes, kept if it came closer
             running = False
             closer = worst < least
-        elif landing and worst <= wp.max(tolerance, A.dtype(36.0) * tiny * largest):
+        elif landing and worst <= allowed_residual(tolerance, largest):
             found = True
             least = worst
             running = steps < limit and worst > A.dtype(4.0) * tiny * largest

@@ -81,6 +81,6 @@ class PGS(Solver):
         """The kernels file: that of sweeps alone compiles sooner."""
         return f"pullback.rigid.solvers.{'finish' if self.finishes else 'pgs'}_kernels"
 
-    def finishing_steps(self, *, double: bool) -> int:
+    def polishing_rounds(self, *, double: bool) -> int:
         """Return 1, the exact solver, or 0."""
         return int(self.finishes)

@@ -38,7 +38,7 @@ def prepare_contacts(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: in
 @wp.func
 def needs_matrix(job: Job, nc: int, ns: int):
     """Tell whether the problem is swept over as a matrix: a small one, where there is room for it."""
-    return job.settings.newton_steps > 0 and 3 * nc + ns <= MATRIX_ROWS
+    return job.settings.polishing_rounds > 0 and 3 * nc + ns <= MATRIX_ROWS
 
 
 @wp.func

@@ -6,35 +6,22 @@ pullback/spatial/arrays.py, so that these loops are loops over plain memory.
 
 import warp as wp
 
-_RUN = """
-    char* {x}_at = reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t {x}_step = {x}.strides[0];
-#else
-    const size_t {x}_step = sizeof(*{x}.data);
-#endif
-    {x}_at += {x}_row * {x}_step;
-"""
-_VALUE = "*reinterpret_cast<{real}*>({x}_at + k * {x}_step)"
-
-
-def _runs(*arrays: str) -> str:
-    return "".join(_RUN.format(x=x) for x in arrays)
+from pullback.spatial.native import runs, value
 
 
 def _product(real: str) -> str:
-    x, y = (_VALUE.format(real=real, x=name) for name in "xy")
+    x, y = (value(real, name) for name in "xy")
     loop = f"    {real} sum = 0; for (int k = 0; k < n; ++k) sum += {x} * {y}; return sum;"
-    return _runs("x", "y") + loop
+    return runs("x", "y") + loop
 
 
 def _addition(real: str) -> str:
-    x, y = (_VALUE.format(real=real, x=name) for name in "xy")
+    x, y = (value(real, name) for name in "xy")
     # four at a time, read before they are written: a GPU then waits once for all of them
     four = "; ".join(f"{real} s{i} = {x}, t{i} = {y}".replace("k *", f"(k + {i}) *") for i in range(4))
     sums = "; ".join(f"{y} = t{i} + factor * s{i}".replace("k *", f"(k + {i}) *") for i in range(4))
     loop = f"    int k = 0; for (; k + 3 < n; k += 4) {{ {four}; {sums}; }} for (; k < n; ++k) {y} += factor * {x};"
-    return _runs("x", "y") + loop
+    return runs("x", "y") + loop
 
 
 _ADD_THREE = """
@@ -93,14 +80,8 @@ _SOLVE = """
     // arrays that all worlds share
     {real} a[SMALL * SMALL], x[SMALL];
     int row_of[SMALL], rank = 0;
-    char* at = reinterpret_cast<char*>(work.data) + size_t(w) * work.strides[1];
-#if defined(__CUDA_ARCH__)
-    const size_t step = work.strides[0];
-#else
-    const size_t step = sizeof(*work.data);
-#endif
-    for (int k = 0; k < n * n; ++k) a[k] = *reinterpret_cast<{real}*>(at + k * step);
-    for (int k = 0; k < n; ++k) x[k] = *reinterpret_cast<{real}*>(at + (right + k) * step);
+    for (int k = 0; k < n * n; ++k) a[k] = *reinterpret_cast<{real}*>(work_at + k * work_step);
+    for (int k = 0; k < n; ++k) x[k] = *reinterpret_cast<{real}*>(work_at + (right + k) * work_step);
     for (int j = 0; j < n; ++j) {{
         int pivot = rank;
         for (int i = rank + 1; i < n; ++i)
@@ -135,7 +116,7 @@ _SOLVE = """
             sum /= a[row * n + j];
         }}
         x[j] = sum;
-        *reinterpret_cast<{real}*>(at + (right + j) * step) = sum;
+        *reinterpret_cast<{real}*>(work_at + (right + j) * work_step) = sum;
     }}
 """
 SMALL = wp.constant(24)
@@ -154,24 +135,28 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     def add_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Add `factor` times n rows of x to as many of y."""
 
-    @wp.func_native("    const int y_row = 0;" + _runs("x", "y") + _ADD_THREE.format(real=_name))
+    @wp.func_native("    const int y_row = 0;" + runs("x", "y") + _ADD_THREE.format(real=_name))
     def add_three_rows(y: _a, first: _real, second: _real, third: _real, x: _a, x_row: int, n: int, w: int):
         """Add three neighbouring rows of the matrix x, n wide, each times its factor, to the n rows of y."""
 
-    @wp.func_native("    const int x_row = 0, a_row = 0;" + _runs("x", "y", "a") + _PRODUCTS.format(real=_name))
+    @wp.func_native("    const int x_row = 0, a_row = 0;" + runs("x", "y", "a") + _PRODUCTS.format(real=_name))
     def write_products(
         dof: _i, start: int, end: int, y: _a, y_row: int, x: _a, n: int, w: int, a: _a, row: int, column: int
     ):
         """Write the products of three columns of y with three of x, over some dofs, to the symmetric n by n matrix."""
 
-    @wp.func_native("    const int A_row = 0;" + _runs("A", "island") + _ISLANDS.format(real=_name))
+    @wp.func_native("    const int A_row = 0;" + runs("A", "island") + _ISLANDS.format(real=_name))
     def find_islands(nc: int, m: int, A: _a, w: int, island: _a, island_row: int):
         """Write for each row the first one of its island, within which the symmetric matrix couples contacts and rows.
 
         From row `island_row` of `island` on; an entry is a row's number.
         """
 
-    @wp.func_native(_SOLVE.format(real=_name, negligible=NEGLIGIBLE[_name]).replace("SMALL", str(int(SMALL))))
+    @wp.func_native(
+        "    const int work_row = 0;"
+        + runs("work")
+        + _SOLVE.format(real=_name, negligible=NEGLIGIBLE[_name]).replace("SMALL", str(int(SMALL)))
+    )
     def solve_small(n: int, right: int, w: int, work: _a):
         """Solve the n by n system, n <= SMALL, in the first rows of work; the solution replaces the right-hand side.
 

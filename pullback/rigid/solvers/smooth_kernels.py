@@ -12,31 +12,11 @@ from typing import Any
 
 import warp as wp
 
-_RUN = """
-#if defined(__CUDA_ARCH__)
-    const size_t step = {x}.strides[0] / sizeof({real});
-#else
-    const size_t step = 1;
-#endif
-    {real}* a = reinterpret_cast<{real}*>(reinterpret_cast<char*>({x}.data) + size_t(w) * {x}.strides[1]);
-"""
+from pullback.spatial.native import runs, value
 
-_SET = (
-    _RUN.replace("{x}", "y")
-    + """
-    const {real}* s = reinterpret_cast<const {real}*>(reinterpret_cast<char*>(x.data) + size_t(w) * x.strides[1]);
-#if defined(__CUDA_ARCH__)
-    const size_t x_step = x.strides[0] / sizeof({real});
-#else
-    const size_t x_step = 1;
-#endif
-    for (int k = 0; k < n; ++k) a[(y_row + k) * step] = factor * s[(x_row + k) * x_step];
-"""
-)
-
-_ELIMINATE = (
-    _RUN.replace("{x}", "work")
-    + """
+_ELIMINATE = """
+    {real}* a = reinterpret_cast<{real}*>(work_at);
+    const size_t step = work_step / sizeof({real});
     const size_t width = n + 2;
     for (int j = 0; j < n; ++j) {{
         int pivot = j;
@@ -70,16 +50,17 @@ _ELIMINATE = (
         row[(n + 1) * step] = second / row[j * step];
     }}
 """
-)
 
 for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
     _a = wp.array2d(dtype=_real)
 
-    @wp.func_native(_SET.format(real=_name))
+    @wp.func_native(
+        runs("x", "y") + f"    for (int k = 0; k < n; ++k) {value(_name, 'y')} = factor * {value(_name, 'x')};"
+    )
     def set_multiple(y: _a, y_row: int, factor: _real, x: _a, x_row: int, n: int, w: int):
         """Write `factor` times n rows of x to as many of y."""
 
-    @wp.func_native(_ELIMINATE.format(real=_name))
+    @wp.func_native("    const int work_row = 0;" + runs("work") + _ELIMINATE.format(real=_name))
     def eliminate(n: int, w: int, work: _a):
         """Solve n equations for two right-hand sides, in the last two of the n + 2 columns, by partial pivoting."""
 

@@ -49,7 +49,7 @@ class Solver:
         """Import the kernels file; rare solvers are imported lazily, for Warp takes 0.3 s to read one."""
         return import_module(self.kernels)
 
-    def finishing_steps(self, *, double: bool) -> int:
+    def polishing_rounds(self, *, double: bool) -> int:
         """Return how often `polish` may improve what sweeps left; 0: the sweeps are what is differentiated."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Solver:
         for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
             setattr(settings, name, getattr(self, name))
         settings.tolerance = self.tolerance_for(double=double)
-        settings.newton_steps = self.finishing_steps(double=double)
+        settings.polishing_rounds = self.polishing_rounds(double=double)
         settings.cone = int(self.friction == "cone")
         settings.unrolled = int(self.gradient == "unrolled")
         settings.kinks = int(self.kinks == "downhill")

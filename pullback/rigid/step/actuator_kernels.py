@@ -115,17 +115,36 @@ def actuator(
 
 
 @wp.func
+def add_carried_weights(
+    job: Job, q: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
+    tau: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add nothing: in worlds with gravity compensation `carry_weights` takes its place (variants.py)."""
+    return
+
+
+@wp.func
+def carried_weights_vjp(
+    job: Job, motion: Motion, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add nothing: in worlds with gravity compensation `carry_weights_vjp` takes its place (variants.py)."""
+    return
+
+
+@wp.func
 def add_actuator_forces(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), tau: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the forces of actuators and springs at the velocity qd to tau."""
+    """Add the forces of actuators and springs at the velocity qd, and of gravity compensation, to tau."""
     scene = job.scene
     for a in range(scene.nactuator):
         force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
         for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
             v = scene.actuator_dof[k]
             tau[v, w] = tau[v, w] + q.dtype(scene.actuator_share[k]) * force
+    add_carried_weights(job, q, parameters, w, scratch, tau)
 
 
 @wp.func
@@ -235,3 +254,4 @@ def actuator_forces_vjp(
             for k in range(ACTUATOR_ROWS):
                 row = a * ACTUATOR_ROWS + k
                 adj_actuators[row, w] = adj_actuators[row, w] + by_numbers[k] * adj
+    carried_weights_vjp(job, motion, parameters, w, adj_parameters, scratch)

@@ -72,7 +72,7 @@ class ContactSettings:
     threshold: wp.float64
     tolerance: wp.float64
     iterations: int
-    newton_steps: int
+    polishing_rounds: int  # how often `polish` may improve what sweeps left, at most
     cone: int
     unrolled: int
     kinks: int  # 1: of a kink's two gradients the one that leads down

@@ -8,7 +8,7 @@ from pullback.rigid.step.actuator_kernels import actuator_forces_vjp, add_actuat
 from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
 from pullback.rigid.step.gyroscopic_kernels import subtract_lone_forces, subtract_lone_forces_vjp
 from pullback.rigid.step.problem_kernels import Job, Motion
-from pullback.robot.rnea_kernels import inverse_dynamics_vjp
+from pullback.robot.rnea_kernels import inverse_dynamics_vjp, robot_rows
 from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
 
@@ -54,6 +54,16 @@ def free_forces(
 
 
 @wp.func
+def dynamics_rows(job: Job, parameters: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any)):
+    """Return what inverse dynamics read of a world's parameters, or their cotangents; there are no wrenches."""
+    rows = job.parameters
+    return robot_rows(
+        nowhere, rows_from(parameters, rows.gravity), rows_from(parameters, rows.placements),
+        rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
+    )  # fmt: skip
+
+
+@wp.func
 def forces_vjp(
     job: Job, motion: Motion, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     adj_u: wp.array2d(dtype=Any), adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
@@ -76,11 +86,8 @@ def forces_vjp(
     for v in range(job.scene.topology.nv):
         adj_force[v, w] = -adj_force[v, w]
     inverse_dynamics_vjp(
-        job.scene.topology, q, qd, rows_from(scratch, motion.acceleration), nowhere,
-        rows_from(parameters, rows.gravity), rows_from(parameters, rows.placements),
-        rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs), adj_force, w, adj_q, adj_qd, nowhere,
-        nowhere, rows_from(adj_parameters, rows.gravity), rows_from(adj_parameters, rows.placements),
-        rows_from(adj_parameters, rows.inertias), rows_from(adj_parameters, rows.dofs),
+        job.scene.topology, q, qd, rows_from(scratch, motion.acceleration), dynamics_rows(job, parameters, nowhere),
+        adj_force, w, adj_q, adj_qd, nowhere, dynamics_rows(job, adj_parameters, nowhere),
         rows_from(scratch, job.scratch.recursion),
     )  # fmt: skip
 

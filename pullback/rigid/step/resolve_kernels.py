@@ -50,7 +50,7 @@ def sweep_until_passive(job: Job, nc: int, ns: int, warm: bool, w: int, scratch:
         sweeps = count
         converged = change < tolerance
         if not converged:
-            if job.settings.newton_steps > 0:
+            if job.settings.polishing_rounds > 0:
                 for r in range(3 * nc + ns):
                     scratch[place.kept_lam + r, w] = scratch[place.lam + r, w]
             if not is_warm:
@@ -70,7 +70,7 @@ def polish_and_verify(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dt
     A solution adds no energy: where impulses do, rounding in a singular problem has been taken for one.
     """
     solved = bool(False)
-    for _ in range(job.settings.newton_steps):
+    for _ in range(job.settings.polishing_rounds):
         if not solved:
             solved = polish(job, nc, ns, w, scratch)
             if not solved:
@@ -96,7 +96,7 @@ def fall_back(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array
     Return the sweeps, negative if they did not converge.
     """
     told = -sweeps
-    if job.settings.newton_steps > 0:
+    if job.settings.polishing_rounds > 0:
         take_kept(job, nc, ns, w, scratch)
         further = further_sweeps(job, nc, ns)
         # fewer sweeps than are allowed were taken because more would have added energy

@@ -34,7 +34,9 @@ from pullback.rigid.step.dynamics_kernels import (
     solve_factor,
 )
 from pullback.rigid.step.force_kernels import free_forces, is_driven_finitely
+from pullback.rigid.step.impact_kernels import impacts_gain, stop_bouncing
 from pullback.rigid.step.integrate_kernels import add_axes_rate, integrate, turn_axes
+from pullback.rigid.step.lanes_kernels import converge, lanes_of, narrow, widen
 from pullback.rigid.step.loop_kernels import loop_frames, loop_row
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
@@ -86,6 +88,7 @@ def contact_problem(
     multiply_factor(scene, L, w, s)
     for v in range(scene.topology.nv):
         s[v, w] = s[v, w] + dt * force[v, w]
+    converge(place.lanes, w, scratch)
     # rows, eq. (2)
     shapes = rows_from(parameters, job.parameters.shapes)
     found = collide(
@@ -100,10 +103,12 @@ def contact_problem(
         rows_from(scratch, place.candidates),
         rows_from(scratch, place.hulls),
     )
+    converge(place.lanes, w, scratch)
     pairs = rows_from(parameters, job.parameters.pairs)
     for c in range(wp.min(found, scene.max_contacts)):
         contact_rows(scene, poses, L, contacts, c, w, blocks, Y)
         contact_block(scene, job.settings, dt, contacts, c, L, start, s, pairs, w, Y, blocks)
+    converge(place.lanes, w, scratch)
     prepare_contacts(job, wp.min(found, scene.max_contacts), parameters, w, scratch)
     loops = rows_from(scratch, place.loops)
     loop_frames(scene, poses, rows_from(parameters, job.parameters.loops), w, loops)
@@ -156,19 +161,35 @@ def solve_step(
     """Write the contact problem and its impulses; return contacts found, scalar rows, and sweeps as `resolve` does.
 
     Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
+    Impacts may turn out to add energy: then again, without bouncing.
     """
     span_whole_step(job, w, scratch)
     let_go_of_actuators(job, w, scratch)
+    row = job.scratch.lanes
+    lanes = lanes_of(row, w, scratch)
     found = int(0)
     ns = int(0)
     sweeps = int(0)
+    bounces = bool(True)
     again = bool(True)
     while again:
         contacts, scalars = contact_problem(job, u, parameters, w, scratch)
         found = contacts
         ns = scalars
-        sweeps = resolve(job, wp.min(found, job.scene.max_contacts), ns, as_matrix, w, scratch)
-        again = exceeds_limits(job, u, parameters, w, scratch)
+        nc = wp.min(found, job.scene.max_contacts)
+        converge(row, w, scratch)
+        if not bounces:
+            stop_bouncing(job, nc, w, scratch)
+        sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
+        converge(row, w, scratch)
+        again = False
+        if bounces and impacts_gain(job, nc, ns, w, scratch):
+            bounces = False
+            again = True
+        if not again:
+            again = exceeds_limits(job, u, parameters, w, scratch)
+        narrow(again, row, w, scratch)
+    widen(lanes, row, w, scratch)
     return found, ns, sweeps
 
 

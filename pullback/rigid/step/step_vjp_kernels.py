@@ -34,6 +34,7 @@ from pullback.rigid.step.dynamics_kernels import (
 from pullback.rigid.step.force_kernels import forces_vjp
 from pullback.rigid.step.impulse_kernels import started_warm
 from pullback.rigid.step.integrate_kernels import add_axes_rate_vjp, integrate_vjp, turn_axes_vjp
+from pullback.rigid.step.lanes_kernels import converge
 from pullback.rigid.step.loop_kernels import loop_frames_vjp
 from pullback.rigid.step.problem_kernels import Job, Motion, add_all_rows, rows_of
 from pullback.rigid.step.rows_vjp_kernels import rows_vjp, write_free_motion_weights
@@ -213,6 +214,7 @@ def impulse_cotangents(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(d
     # eqs. (4) and (5) backwards
     shifted = motion_vjp(job, nc, w, scratch)
     impulses_vjp(job, nc, ns, shifted, w, scratch)
+    converge(job.scratch.lanes, w, scratch)
     return shifted
 
 
@@ -224,11 +226,13 @@ def solution_vjp(
     """Pull cotangents of impulses and velocity back through the solver, rows and contacts; nu is for what remains."""
     # the solver, eq. (9)
     multipliers(job, nc, ns, sweeps, u, parameters, w, adj_parameters, scratch)
+    converge(job.scratch.lanes, w, scratch)
     start_vjp(job, nc, ns, sweeps, w, scratch)
     velocity_vjp(job, w, scratch)
     # biases, and how J changes, eqs. (10) and (11)
     if nc + ns > 0:
         rows_vjp(job, nc, ns, sweeps, shifted, parameters, w, adj_parameters, scratch)
+    converge(job.scratch.lanes, w, scratch)
     geometry_vjp(job, nc, parameters, w, adj_parameters, scratch)
 
 
@@ -259,6 +263,7 @@ def problem_vjp(
 ):  # fmt: skip
     """Pull the cotangents of impulses, and of the velocity after the step, back through the contact problem."""
     solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
+    converge(job.scratch.lanes, w, scratch)
     free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
 
 

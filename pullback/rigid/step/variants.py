@@ -124,15 +124,36 @@ def split_functions() -> dict[Any, Any]:
     return {is_impact_row: is_no_impact_row, pair_margin: margin_ahead, is_split: is_split_here}
 
 
-def contact_step(shapes: ShapeSet, solver: Solver, laws: tuple[str, ...], real: type, *, splits: bool) -> Step:
+def compensation_functions() -> dict[Any, Any]:
+    """Return what takes the place of functions of the step where the weights of some bodies are carried."""
+    from pullback.rigid.linearize.compensation_kernels import carried_change
+    from pullback.rigid.linearize.solve_kernels import add_carried_change
+    from pullback.rigid.step.actuator_kernels import add_carried_weights, carried_weights_vjp
+    from pullback.rigid.step.compensation_kernels import carry_weights, carry_weights_vjp
+
+    return {
+        add_carried_weights: carry_weights,
+        carried_weights_vjp: carry_weights_vjp,
+        add_carried_change: carried_change,
+    }
+
+
+def contact_step(
+    shapes: ShapeSet, solver: Solver, laws: tuple[str, ...], real: type, *, compensates: bool, splits: bool
+) -> Step:
     """Return the step with contact, of one set of shapes, one solver and some laws of actuators."""
-    return _contact_step(shapes, solver.kernels, laws, real, splits)
+    return _contact_step(shapes, solver.kernels, laws, real, compensates, splits)
 
 
 @made_once
-def _contact_step(shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: type, splits: bool) -> Step:
+def _contact_step(
+    shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: type, compensates: bool, splits: bool
+) -> Step:
     replaced = {**shape_functions(shapes), **import_module(kernels).functions(real), **actuator_functions(laws)}
     name = "_".join([shapes, _name_of(kernels), *map(_name_of, laws[1:])])
+    if compensates:
+        replaced |= compensation_functions()
+        name += "_carried"
     if splits:
         from pullback.rigid.step.split_kernels import split_step as step
         from pullback.rigid.step.split_vjp_kernels import split_retrace as retrace
@@ -147,8 +168,11 @@ def _contact_step(shapes: ShapeSet, kernels: str, laws: tuple[str, ...], real: t
 
 
 @made_once
-def smooth_step(kernels: str, laws: tuple[str, ...], real: type) -> Step:
+def smooth_step(kernels: str, laws: tuple[str, ...], real: type, compensates: bool) -> Step:
     """Return the step of an integrator for worlds without contact, from its kernels file."""
     file, replaced = import_module(kernels), actuator_functions(laws)
     name = "_".join([_name_of(kernels), *map(_name_of, laws[1:])])
+    if compensates:
+        replaced |= compensation_functions()
+        name += "_carried"
     return Step(name, real, variant(file.step, name, replaced), variant(file.retrace, name, replaced), replaced)

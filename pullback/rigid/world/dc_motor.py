@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from pullback.core.errors import PullbackError
-from pullback.rigid.world.actuators import Actuator, Numbers, check_number, symmetric
+from pullback.rigid.world.actuators import Actuator, Numbers, check_number, control_bounds, symmetric
 from pullback.rigid.world.values import Given, Tensor, Value
 
 
@@ -20,9 +19,6 @@ class DCMotor(Actuator):
     (docs/derivations/actuators.md). At u = voltage it stalls at gear kt voltage / R and runs free at
     voltage / (gear kt). The current follows the voltage at once: its time constant L / R is well below a step.
     """
-
-    law: ClassVar[str] = "pullback.rigid.step.dc_motor_kernels"
-    is_stiff: ClassVar[bool] = False
 
     voltage: Given
     """Supply voltage [V]; controls beyond it change nothing."""
@@ -36,7 +32,7 @@ class DCMotor(Actuator):
     """Of the driver [A]; by default the joint's effort limit is the only one."""
 
     def numbers(self, what: str) -> Numbers:
-        """Return gain [N·m/V], voltage, slope of the torque–speed curve and torque limit, checked."""
+        """Return the numbers of the affine law, checked: kd is the slope of the torque–speed curve."""
         voltage, kt, R = (
             check_number(f"{what}: {name}", getattr(self, name), least=0.0)
             for name in ("voltage", "torque_constant", "resistance")
@@ -44,17 +40,14 @@ class DCMotor(Actuator):
         gear = check_number(f"{what}: gear", self.gear)
         if not bool((R > 0.0).all()):
             raise PullbackError(f"{what}: resistance is zero somewhere; give that of the windings [ohm]")
-        stiffness = _product(gear, kt)
-        gain = _product(stiffness, 1.0 / R)
-        if self.current_limit is None:
-            return Numbers(gain, voltage, _product(gain, stiffness))
-        limit = check_number(f"{what}: current_limit", self.current_limit, least=0.0, finite=False)
-        most = _magnitude(_product(stiffness, limit))
-        return Numbers(gain, voltage, _product(gain, stiffness), **symmetric(what, most))
-
-    def control_reach(self, numbers: Tensor) -> Tensor:
-        """Return the supply voltage (b,)."""
-        return numbers[..., 1]
+        per_ampere = _product(gear, kt)
+        gain = _product(per_ampere, 1.0 / R)
+        bounds: dict[str, Value] = {}
+        if self.current_limit is not None:
+            limit = check_number(f"{what}: current_limit", self.current_limit, least=0.0, finite=False)
+            bounds = symmetric(what, _magnitude(_product(per_ampere, limit)))
+        slope, reach = _product(gain, per_ampere), control_bounds(what, (-voltage, voltage))
+        return Numbers(gain=gain, kd=slope, **bounds, **reach)
 
 
 def _product(a: Value, b: Value) -> Value:

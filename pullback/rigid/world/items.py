@@ -13,7 +13,7 @@ import torch
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.description.compile import COORDINATES, Body
 from pullback.description.tree import Drive, Shape, ShapeType
-from pullback.rigid.collide.convex.hulls import Hull
+from pullback.rigid.collide.convex.hulls import Hull, convex_hull
 from pullback.rigid.world.actuators import (
     Actuator,
     AffineActuator,
@@ -158,9 +158,16 @@ def shape_of_link(name: str, shape: Shape, robot: RobotModel, link: int) -> Coll
     result.contype, result.conaffinity, result.frictionless = shape.contype, shape.conaffinity, shape.frictionless
     if shape.type == "mesh":
         result.size, result.source, result.scale = np.ones(1), shape.mesh, tuple(shape.size)
+        if shape.vertices is not None:
+            result.source, result.scale = convex_hull(shape.vertices * np.asarray(shape.size)), (1.0, 1.0, 1.0)
     if shape.friction is not None:
         result.friction = check_value(f"friction of {name!r}", shape.friction, least=0.0)
     return result
+
+
+def is_missing(shape: Shape) -> bool:
+    """Tell whether a shape is a mesh of which there is nothing."""
+    return shape.type == "mesh" and shape.vertices is None and not (shape.mesh and shape.mesh.is_file())
 
 
 def collision_shape(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -200,6 +200,31 @@ def most_contacts(a: str, b: str) -> int:
     return min(SHAPE_KINDS[kind].most or OTHER_CONTACTS for kind in (a, b))
 
 
+class Solid(NamedTuple):
+    """What a body is made of: a shape, or the hull or field that it comes from, and how its mass is spread.
+
+    `com` is the centre of mass [m], by default the origin; `inertia` [m²] that of one kilogram about it, by default the
+    shape's own.
+    """
+
+    shape: Shape | None
+    source: Hull | Program | None = None
+    com: np.ndarray | None = None
+    inertia: np.ndarray | None = None
+
+    def moments(self, name: str) -> np.ndarray:
+        """Return the inertia [m²] of one kilogram (3, 3)."""
+        if self.inertia is not None:
+            return self.inertia
+        assert self.shape is not None
+        moments = SHAPE_KINDS[self.shape.type].moments
+        assert moments is not None
+        try:
+            return np.diag(np.array(moments(*self.shape.size)))
+        except OverflowError:
+            raise PullbackError(f"{name!r} is too large, {self.shape.size} m; sizes are in metres") from None
+
+
 class Bodies:
     """The methods of a World that add free bodies and static shapes."""
 
@@ -234,12 +259,12 @@ class Bodies:
     ) -> str:
         """Add a static plane through `position` [m]; its free side is the one that z of `orientation` points to."""
         item = place(self._free_name(name), None, position, orientation, group, mask)
-        return self._add_static(item, Shape("plane", ()), friction, restitution)
+        return self._add_static(item, Solid(Shape("plane", ())), friction, restitution)
 
     def add_box(self, name: str, *, size: Sequence[float], mass: float | None = None, **options: Any) -> str:
         """Add a box of edge lengths `size` [m]: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
         x, y, z = map(float, constant(f"size of {name!r}", size, (3,), above=0.0))
-        return self._add_body(name, Shape("box", (x, y, z)), mass, **options)
+        return self._add_body(name, Solid(Shape("box", (x, y, z))), mass, **options)
 
     def add_sphere(self, name: str, *, radius: float, mass: float | None = None, **options: Any) -> str:
         """Add a sphere: free with a `mass` [kg], spread evenly, or `static=True`.
@@ -247,12 +272,12 @@ class Bodies:
         Options: `position` [m], `orientation` (xyzw), `friction`, `restitution`, `static`, `group` and `mask`.
         """
         r = float(constant(f"radius of {name!r}", radius, above=0.0))
-        return self._add_body(name, Shape("sphere", (r,)), mass, **options)
+        return self._add_body(name, Solid(Shape("sphere", (r,))), mass, **options)
 
     def add_ellipsoid(self, name: str, *, radii: Sequence[float], mass: float | None = None, **options: Any) -> str:
         """Add an ellipsoid of semi-axes `radii` [m]: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
         a, b, c = map(float, constant(f"radii of {name!r}", radii, (3,), above=0.0))
-        return self._add_body(name, Shape("ellipsoid", (a, b, c)), mass, **options)
+        return self._add_body(name, Solid(Shape("ellipsoid", (a, b, c))), mass, **options)
 
     def add_capsule(self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any) -> str:
         """Add a capsule along z, `length` [m] without its caps: free with a `mass` [kg], or `static=True`.
@@ -261,7 +286,7 @@ class Bodies:
         """
         r = float(constant(f"radius of {name!r}", radius, above=0.0))
         l = float(constant(f"length of {name!r}", length, above=0.0))
-        return self._add_body(name, Shape("capsule", (r, l)), mass, **options)
+        return self._add_body(name, Solid(Shape("capsule", (r, l))), mass, **options)
 
     def add_cylinder(
         self, name: str, *, radius: float, length: float, mass: float | None = None, **options: Any
@@ -269,7 +294,7 @@ class Bodies:
         """Add a cylinder along z: free with a `mass` [kg], or `static=True`; see `add_sphere`."""
         r = float(constant(f"radius of {name!r}", radius, above=0.0))
         l = float(constant(f"length of {name!r}", length, above=0.0))
-        return self._add_body(name, Shape("cylinder", (r, l)), mass, **options)
+        return self._add_body(name, Solid(Shape("cylinder", (r, l))), mass, **options)
 
     def add_mesh(
         self,
@@ -294,7 +319,7 @@ class Bodies:
         else:
             hull = convex_hull(np.asarray(mesh, float) * factors, max_vertices=max_vertices)
         com, inertia = hull.mass_properties()
-        return self._add_body(name, Shape("mesh", (1.0,)), mass, inertia=inertia, com=com, source=hull, **options)
+        return self._add_body(name, Solid(Shape("mesh", (1.0,)), hull, com, inertia), mass, **options)
 
     def add_field(
         self,
@@ -320,17 +345,38 @@ class Bodies:
         centre = constant(f"com of {name!r}", com, (3,))
         program = compile_shape(shape)
         per_kg = matrix / (mass or 1.0)
-        return self._add_body(name, None, mass, inertia=per_kg, com=centre, source=program, **options)
+        return self._add_body(name, Solid(None, program, centre, per_kg), mass, **options)
+
+    def add_terrain(
+        self, robot: RobotModel, *, friction: Given | None = None, restitution: Given | None = None
+    ) -> list[str]:
+        """Add the height fields that the robot's file has in its world, where they are there, and return their names.
+
+        They are fields, `pb.sdf.heights`: splines through the heights, which go on level beyond the border. `friction`
+        takes the place of the file's.
+        """
+        names = []
+        for ground in robot.model.tree.terrain:
+            shape = sdf.heights(ground.heights, ground.size)
+            names.append(
+                self.add_field(
+                    ground.name,
+                    shape,
+                    static=True,
+                    position=ground.position,
+                    orientation=ground.orientation,
+                    friction=ground.friction if friction is None else friction,
+                    restitution=restitution,
+                )
+            )
+        return names
 
     def _add_body(
         self,
         name: str,
-        shape: Shape | None,
+        solid: Solid,
         mass: float | None,
         *,
-        inertia: np.ndarray | None = None,
-        com: np.ndarray | None = None,
-        source: Hull | Program | None = None,
         position: Sequence[float] | None = None,
         orientation: Sequence[float] | None = None,
         friction: Given | None = None,
@@ -339,41 +385,27 @@ class Bodies:
         group: int = 1,
         mask: int = EVERYTHING,
     ) -> str:
-        """Add a free body of one link, or a static shape; `inertia` [m²] is that of one kilogram."""
+        """Add a free body of one link, or a static shape."""
         name = self._free_name(name)
         if check_switch(f"static of {name!r}", static):
             if mass is not None:
                 raise PullbackError(f"{name!r} is static and has a mass; leave one of them out")
             item = place(name, None, position, orientation, group, mask)
-            return self._add_static(item, shape, friction, restitution, source)
+            return self._add_static(item, solid, friction, restitution)
         if mass is None:
             raise PullbackError(f"{name!r} has no mass; give mass=..., or static=True to bolt it to the world")
         kilograms = float(constant(f"mass of {name!r}", mass, above=0.0))
-        if inertia is None:
-            assert shape is not None
-            moments = SHAPE_KINDS[shape.type].moments
-            assert moments is not None
-            try:
-                inertia = np.diag(np.array(moments(*shape.size)))
-            except OverflowError:
-                raise PullbackError(f"{name!r} is too large, {shape.size} m; sizes are in metres") from None
-        link = Link(name, kilograms, np.zeros(3) if com is None else com, kilograms * inertia)
+        com = np.zeros(3) if solid.com is None else solid.com
+        link = Link(name, kilograms, com, kilograms * solid.moments(name))
         robot = RobotModel(compile_tree(Tree(name, [link], [], source=name), "floating"))
         item = place(name, robot, position, orientation, group, mask)
         number = robot.link_number(name)
-        item.shapes.append(collision_shape(name, shape, source, number, robot.model.link_body[number]))
+        item.shapes.append(collision_shape(name, solid.shape, solid.source, number, robot.model.link_body[number]))
         set_surface(item.shapes, friction, restitution, name)
         return self._append(item)
 
-    def _add_static(
-        self,
-        item: Placed,
-        shape: Shape | None,
-        friction: Given | None,
-        restitution: Given | None,
-        source: Hull | Program | None = None,
-    ) -> str:
-        touching = collision_shape(item.name, shape, source, WORLD, WORLD)
+    def _add_static(self, item: Placed, solid: Solid, friction: Given | None, restitution: Given | None) -> str:
+        touching = collision_shape(item.name, solid.shape, solid.source, WORLD, WORLD)
         touching.position, touching.rotation = item.position, item.rotation
         item.shapes.append(touching)
         set_surface(item.shapes, friction, restitution, item.name)

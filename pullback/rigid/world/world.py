@@ -20,6 +20,7 @@ from pullback.rigid.world.items import (
     Actuators,
     CollisionShape,
     Missing,
+    is_missing,
     item_q,
     joint_actuators,
     place,
@@ -141,7 +142,7 @@ class World(Bodies):
         item = place(name, robot, position, orientation, group, mask)
         for link in links:
             for number, shape in enumerate(model.links[link].shapes):
-                if missing_meshes == "ignore" and shape.type == "mesh" and not (shape.mesh and shape.mesh.is_file()):
+                if missing_meshes == "ignore" and is_missing(shape):
                     continue
                 item.shapes.append(shape_of_link(f"{name}/{model.links[link].name}/{number}", shape, robot, link))
         set_surface(item.shapes, friction, restitution, name)

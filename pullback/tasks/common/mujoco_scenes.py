@@ -242,7 +242,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
         unknowns.append(Unknown(f"arm/{name}", parameter, start=described))
         true[unknowns[-1].name] = described * random.uniform(*factors)
         truth.set_link_param(name, parameter, true[unknowns[-1].name])
-    model = _mujoco_arm(mujoco, truth)
+    model = mujoco_arm(mujoco, truth)
     wanted = mujoco.MjData(model)
     recordings = []
     for _ in range(4):
@@ -273,7 +273,7 @@ def arm(mujoco: Any, random: np.random.Generator, seconds: float | None) -> Scen
     return Scene(sim, recordings, unknowns, true, (20,), (20, 50))
 
 
-def _mujoco_arm(mujoco: Any, truth: Any) -> Any:
+def mujoco_arm(mujoco: Any, truth: Any) -> Any:
     """Return the arm as MuJoCo reads its URDF, driven by torques, without joint limits and collisions."""
     with tempfile.TemporaryDirectory() as folder:
         spec = mujoco.MjSpec.from_file(str(export_urdf(truth, Path(folder) / "arm.urdf")))

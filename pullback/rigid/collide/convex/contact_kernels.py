@@ -24,20 +24,18 @@ from pullback.rigid.collide.geometry_kernels import (
     feature_contact,
     feature_contact_vjp,
     feature_cotangents,
+    write_contact,
 )
 from pullback.rigid.compile.scene import (
     CANDIDATE_ROWS,
     CONTACT_ROWS,
     FEATURE_A,
     FEATURE_B,
-    GAP,
-    NORMAL,
     PAIR,
-    POINT,
     SHAPE_ROWS,
     Scene,
 )
-from pullback.spatial.arrays import accumulate, load3, store
+from pullback.spatial.arrays import accumulate, load3
 
 
 @wp.func
@@ -103,15 +101,7 @@ def add_hull_contact(
     gap, point, n = feature_contact(kind_a, kind_b, ca, da, cb, db, ra, rb)
     found = count
     if gap < margin:
-        if count < scene.max_contacts:
-            row = count * CONTACT_ROWS
-            contacts[row + PAIR, w] = poses.dtype(pair)
-            contacts[row + FEATURE_A, w] = poses.dtype(code_a)
-            contacts[row + FEATURE_B, w] = poses.dtype(code_b)
-            contacts[row + GAP, w] = gap
-            store(contacts, row + POINT, w, point)
-            store(contacts, row + NORMAL, w, n)
-        found = count + 1
+        found = write_contact(scene, pair, code_a, code_b, gap, point, n, w, contacts, count)
     return found
 
 

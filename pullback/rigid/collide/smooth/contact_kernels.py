@@ -17,7 +17,7 @@ from pullback.rigid.collide.convex.round_kernels import rounded
 from pullback.rigid.collide.convex.support_kernels import furthest_vertex
 from pullback.rigid.collide.convex.tables import RIM, SIDE
 from pullback.rigid.collide.features_kernels import EDGE, FACE, VERTEX, half_extents, shape_pose, shape_position
-from pullback.rigid.collide.geometry_kernels import add_point_cotangent, feature_cotangents, unit_vjp
+from pullback.rigid.collide.geometry_kernels import add_point_cotangent, feature_cotangents, unit_vjp, write_contact
 from pullback.rigid.collide.smooth.direction_kernels import (
     WHOLE,
     across_axis,
@@ -36,17 +36,14 @@ from pullback.rigid.collide.smooth.support_kernels import (
 from pullback.rigid.collide.smooth.walk_kernels import walk
 from pullback.rigid.compile.scene import (
     CONTACT_ROWS,
-    FEATURE_A,
     FEATURE_B,
-    GAP,
     NORMAL,
     PAIR,
-    POINT,
     RADIUS,
     SHAPE_ROWS,
     Scene,
 )
-from pullback.spatial.arrays import accumulate, load3, store
+from pullback.spatial.arrays import accumulate, load3
 from pullback.spatial.vectors import unit_or_up
 
 PROXY_SLACK = wp.constant(0.07)  # of the largest half extent: how far a smooth shape stands out of its polyhedron
@@ -125,16 +122,9 @@ def collide_smooth(
         code, n, v = walk(hulls, kind_a, A, kind_b, B, code, n)
         gap = wp.dot(n, v) - ra - rb - side_radius(B, code)
         if gap < margin:
-            if count < scene.max_contacts:
-                row = count * CONTACT_ROWS
-                x = shape_position(scene, poses, shapes, b, w) + A.p + support(kind_a, A.R, A.h, -n)
-                contacts[row + PAIR, w] = poses.dtype(pair)
-                contacts[row + FEATURE_A, w] = poses.dtype(WHOLE)
-                contacts[row + FEATURE_B, w] = poses.dtype(code)
-                contacts[row + GAP, w] = gap
-                store(contacts, row + POINT, w, x - (ra + gap.dtype(0.5) * gap) * n)
-                store(contacts, row + NORMAL, w, n)
-            found = count + 1
+            x = shape_position(scene, poses, shapes, b, w) + A.p + support(kind_a, A.R, A.h, -n)
+            point = x - (ra + gap.dtype(0.5) * gap) * n
+            found = write_contact(scene, pair, WHOLE, code, gap, point, n, w, contacts, count)
     return found
 
 

@@ -11,14 +11,13 @@ import warp as wp
 
 from pullback.rigid.collide.convex.support_kernels import rounding
 from pullback.rigid.collide.features_kernels import VERTEX, half_extents, shape_pose
-from pullback.rigid.collide.geometry_kernels import add_point_cotangent
+from pullback.rigid.collide.geometry_kernels import add_point_cotangent, write_contact
 from pullback.rigid.collide.smooth.contact_kernels import add_smooth_cotangent
 from pullback.rigid.collide.smooth.direction_kernels import tangent
 from pullback.rigid.collide.smooth.support_kernels import curvature, support
 from pullback.rigid.compile.scene import (
     CONTACT_ROWS,
     FEATURE_A,
-    FEATURE_B,
     GAP,
     NORMAL,
     PAIR,
@@ -28,7 +27,7 @@ from pullback.rigid.compile.scene import (
 )
 from pullback.sdf.field_kernels import field_value_gradient, field_vjp
 from pullback.sdf.sample_kernels import deepest_sample, distance_of, sample_contact_vjp
-from pullback.spatial.arrays import accumulate, load3, store
+from pullback.spatial.arrays import accumulate, load3
 from pullback.spatial.vectors import unit_or_up
 
 FIELD_STEPS = wp.constant(120)
@@ -188,15 +187,7 @@ def collide_smooth_field(
                 if wp.length(between) < h.dtype(APART) * wp.max(h):
                     known = True
             if distance < margin and not known:
-                if found < scene.max_contacts:
-                    row = found * CONTACT_ROWS
-                    contacts[row + PAIR, w] = poses.dtype(pair)
-                    contacts[row + FEATURE_A, w] = poses.dtype(code)
-                    contacts[row + FEATURE_B, w] = poses.dtype(0.0)
-                    contacts[row + GAP, w] = distance
-                    store(contacts, row + POINT, w, point)
-                    store(contacts, row + NORMAL, w, R_WB * n)
-                found += 1
+                found = write_contact(scene, pair, code, 0, distance, point, R_WB * n, w, contacts, found)
     return found
 
 

@@ -1,0 +1,193 @@
+"""Gradients of whole episodes: unroll a policy through the simulation, add up rewards, back-propagate, step with Adam.
+
+For tasks that are over in some dozens of steps, always as many. There is no critic and no noise on actions, so that
+policies become as exact as the network allows; longer tasks want `SHAC`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from pullback.core.errors import PullbackError
+from pullback.core.search_loop import Checkpoint, SearchLoop
+from pullback.learn.env import Env
+from pullback.learn.networks import Policy
+
+Tensor = torch.Tensor
+
+RATES = (0.9, 0.99)
+"""Adam's betas."""
+
+
+@dataclass(frozen=True)
+class EpisodeConfig:
+    """How to learn from whole episodes."""
+
+    iterations: int = 1000
+    """Iterations, each an episode in every world and one step of Adam."""
+    rate: float = 2e-4
+    """Adam's learning rate at the start; it falls to `last_rate` by the same factor in every iteration: errors of a
+    policy that aims at a point are as large as Adam's steps."""
+    last_rate: float = 1e-6
+    longest_gradient: float = 1.0
+    """Gradients are clipped to this length."""
+    hidden: tuple[int, ...] = (256,)
+    """Sizes of the hidden layers."""
+    normalize: int = 100
+    """Iterations whose observations the normaliser learns from; then it stays as it is."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EpisodeReport:
+    """What an iteration did."""
+
+    steps: int
+    """Steps of worlds since the beginning."""
+    seconds: float
+    loss: float
+    """Minus the mean sum of rewards."""
+    gradient: float
+    """Length of the gradient before it was clipped."""
+    lost: float
+    """Fraction of worlds left out: no longer finite."""
+
+
+class EpisodeSearch:
+    """A policy that learns from episodes; `train_episodes` runs it."""
+
+    def __init__(self, env: Env, config: EpisodeConfig, policy: Policy | None = None) -> None:
+        if config.iterations < 1 or not config.rate >= config.last_rate > 0.0:
+            raise PullbackError(
+                f"iterations is {config.iterations}, rate {config.rate} and last_rate {config.last_rate}; give at "
+                f"least one iteration, and rates above 0 that do not rise"
+            )
+        self.env, self.config = env, config
+        sizes = env.observation_size, env.action_size
+        if policy is not None and (policy.sizes[0], policy.sizes[-1]) != sizes:
+            raise PullbackError(
+                f"the policy is from {policy.sizes[0]} to {policy.sizes[-1]} numbers, {env.name} from {sizes[0]} to "
+                f"{sizes[1]}; give a policy of this environment"
+            )
+        self.policy = policy or Policy(*sizes, config.hidden, seed=config.seed, dtype=env.dtype).to(env.device)
+        # a policy that was trained before knows its observations
+        self._normalizes = 0 if policy is not None else config.normalize
+        self.adam = torch.optim.Adam(self.policy.mean.parameters(), lr=config.rate, betas=RATES)
+        self.history: list[EpisodeReport] = []
+        self._began = time.perf_counter()
+
+    # -- a search of core/search_loop.py ---------------------------------------------------------------------------
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations."""
+        return len(self.history)
+
+    @property
+    def ended(self) -> str:
+        """Never by itself."""
+        return ""
+
+    def summary(self) -> str:
+        """Return the text beside the progress bar."""
+        return f"loss {self.history[-1].loss:.4g}" if self.history else ""
+
+    def iterate(self) -> None:
+        """Let all worlds act for an episode, and improve the policy."""
+        for group in self.adam.param_groups:
+            group["lr"] = self.rate()
+        returns, broken = self.unroll()
+        kept = ~broken & returns.isfinite()
+        if not bool(kept.any()):
+            raise PullbackError(f"no world of {self.env.name} is finite at the end of an episode; take more substeps")
+        loss = -returns[kept].mean()
+        if not loss.requires_grad:
+            raise PullbackError(f"the rewards of {self.env.name} do not depend on the actions, or not by torch")
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward()
+        length = nn.utils.clip_grad_norm_(self.policy.mean.parameters(), self.config.longest_gradient)
+        if bool(length.isfinite()):
+            self.adam.step()
+        lost = 1.0 - kept.to(loss.dtype).mean().item()
+        steps = (self.done + 1) * self.env.worlds * self.env.episode
+        now = time.perf_counter() - self._began
+        self.history.append(EpisodeReport(steps, now, loss.item(), length.item(), lost))
+
+    def rate(self) -> float:
+        """Return the learning rate of the iteration to come."""
+        share = min(1.0, self.done / max(1, self.config.iterations - 1))
+        return self.config.rate * (self.config.last_rate / self.config.rate) ** share
+
+    def unroll(self) -> tuple[Tensor, Tensor]:
+        """Return the sum of rewards (B,) of an episode from a reset, and which worlds (B,) were no longer finite."""
+        env = self.env
+        observation, total, broken = env.reset(), 0.0, False
+        seen: list[Tensor] = []
+        for _ in range(env.episode):
+            seen.append(observation.detach())
+            if self.done == 0 and self._normalizes and len(seen) == 1:
+                self._learn_observations(seen)
+            step = env.step(self.policy(observation))
+            observation, total, broken = step.observation, total + step.reward, broken | step.info["broken"]
+        if self.done < self._normalizes:
+            self._learn_observations(seen)
+        assert isinstance(total, Tensor)
+        assert isinstance(broken, Tensor)
+        return total, broken
+
+    def _learn_observations(self, seen: list[Tensor]) -> None:
+        assert self.policy.normalizer is not None
+        self.policy.normalizer.update(torch.cat(seen))
+
+    # -- saving ----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all that later iterations depend on."""
+        return {
+            "policy": self.policy.state_dict(), "adam": self.adam.state_dict(), "env": self.env.save_state(),
+            "history": [asdict(report) for report in self.history],
+        }  # fmt: skip
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.policy.load_state_dict(state["policy"])
+        self.adam.load_state_dict(state["adam"])
+        self.env.load_state(state["env"])
+        self.history = [EpisodeReport(**report) for report in state["history"]]
+        self._began = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
+
+
+def train_episodes(
+    env: Env,
+    config: EpisodeConfig | None = None,
+    *,
+    policy: Policy | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    console: Console | None = None,
+) -> EpisodeSearch:
+    """Train a policy, or train one further; return the search with its policy and history.
+
+    `checkpoint` is a file to save to every 30 s and at the end; with `resume` training goes on from it.
+    """
+    config = config or EpisodeConfig()
+    search = EpisodeSearch(env, config, policy)
+    saved = None
+    if checkpoint is not None:
+        settings = {**env.settings, **{k: v for k, v in asdict(config).items() if k != "iterations"}}
+        saved = Checkpoint(search, Path(checkpoint), settings)
+    if resume:
+        if saved is None:
+            raise PullbackError("resume=True needs the checkpoint to go on from; give checkpoint='file.pt'")
+        saved.resume()
+    loop = SearchLoop(config.iterations, "learning", progress, console, save_every=30.0)
+    loop.run(search, saved)
+    return search

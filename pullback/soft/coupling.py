@@ -1,0 +1,343 @@
+"""Particles and the bodies of a `World` in one scene: each pushes the other, in every step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isqrt
+
+import numpy as np
+import torch
+
+from pullback.core.custom_vjp import call
+from pullback.core.errors import PullbackError, SimulationWarning, unknown_name
+from pullback.rigid.compile.shape_rows import FRICTION
+from pullback.rigid.observe import owned_shapes
+from pullback.rigid.shape_motion import ShapeMotion
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import State, Status, Trajectory
+from pullback.rigid.world.items import CollisionShape
+from pullback.soft.advice import refuse_failures
+from pullback.soft.domain import KINDS
+from pullback.soft.forward import Setup
+from pullback.soft.materials import Material
+from pullback.soft.piece import Constants, Piece, Watch
+from pullback.soft.sim import SoftSim
+from pullback.soft.state import SoftState
+from pullback.soft.touch import ShapeKinds
+from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
+
+Tensor = torch.Tensor
+
+GEOMETRIES = {"sphere": CORE, "capsule": CORE, "box": CORE, "cylinder": CYLINDER, "plane": PLANE}
+"""Shapes that particles can touch, and how kernels see them."""
+
+SPARE = 1.5
+"""Arenas for each block that there is at the start."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledState:
+    """Particles and bodies at one moment."""
+
+    soft: SoftState
+    rigid: State
+
+    def replace(self, **parts: SoftState | State) -> CoupledState:
+        """Return a state with other parts."""
+        return replace(self, **parts)
+
+    def detach(self) -> CoupledState:
+        """Return the same state without gradients."""
+        return CoupledState(self.soft.detach(), self.rigid.detach())
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledRollout:
+    """What a rollout of T steps of the world returns.
+
+    q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of the particles, parts (S, B, n, ...), at the steps of
+    `frames` (S,); wrenches (T, B, K, 6): mean torque [N·m] about its origin and force [N] that each of `shapes` got in
+    each step, in world axes; failed (B,): worlds in which a particle was lost, all NaN.
+    """
+
+    final: CoupledState
+    q: Tensor
+    qd: Tensor
+    soft: SoftState
+    wrenches: Tensor
+    shapes: list[str]
+    failed: Tensor
+    frames: np.ndarray
+    dt: float
+
+    @property
+    def times(self) -> np.ndarray:
+        """Return the times of the frames [s]."""
+        return self.frames * self.dt
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """Return the motion of the bodies as `Sim.rollout` would, for a replay."""
+        return Trajectory(self.q, self.qd, Status.fine(self.q.shape[1], 1), torch.arange(len(self.q)))
+
+
+class Coupled:
+    """A soft simulation and a world that share one space.
+
+    Args:
+        soft: particles, in space; walls of its domain stand still.
+        rigid: the compiled world, of the same type and device; its `dt` is a whole number of soft steps.
+        bodies: those whose shapes particles touch, `robot/link` or names of bodies; None: all.
+        kind: what shapes do to what touches them, as for `Wall`; one for all, or body -> kind.
+
+    Friction is that of the shape, 1 where it has none.
+    """
+
+    def __init__(
+        self,
+        soft: SoftSim,
+        rigid: Sim,
+        *,
+        bodies: Sequence[str] | None = None,
+        kind: str | Mapping[str, str] = "separate",
+    ) -> None:
+        self.soft, self.rigid = soft, rigid
+        self._check_pair()
+        self.substeps = round(rigid.dt / soft.dt)
+        every = [shape for item in rigid.world.items for shape in item.shapes]
+        chosen = np.ones(len(every), bool)
+        if bodies is not None:
+            chosen = np.any([owned_shapes(rigid, name) for name in bodies], axis=0)
+        numbers = np.flatnonzero(chosen).tolist()
+        if not numbers:
+            raise PullbackError("no shape for particles to touch; add bodies with shapes, or name others in bodies=")
+        self.shapes = [every[k].name for k in numbers]
+        given = [every[k] for k in numbers]
+        self._check_shapes(given)
+        self.motion = ShapeMotion(rigid, numbers)
+        geometry = [int(GEOMETRIES[shape.kind]) for shape in given]
+        self._kinds = ShapeKinds(
+            torch.tensor(geometry, dtype=torch.int32, device=soft.device),
+            torch.tensor(self._laws(kind, numbers), dtype=torch.int32, device=soft.device),
+        )
+        self._has_edges = self._like([[float(shape.kind in ("box", "cylinder"))] for shape in given])
+        self._given = given
+
+    def _like(self, values: Sequence[Sequence[float]]) -> Tensor:
+        return torch.tensor(values, dtype=self.soft.dtype, device=self.soft.device)
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _check_pair(self) -> None:
+        soft, rigid = self.soft, self.rigid
+        if soft.dim != 3:
+            raise PullbackError(
+                f"the soft simulation has {soft.dim} dimensions, the world 3; make its domain one in space"
+            )
+        if (soft.dtype, soft.device) != (rigid.dtype, rigid.device):
+            raise PullbackError(
+                f"the soft simulation is {soft.dtype} on {soft.device}, the world {rigid.dtype} on {rigid.device}; "
+                f"make both alike"
+            )
+        ratio = rigid.dt / soft.dt
+        if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6 * ratio:
+            raise PullbackError(
+                f"dt of the world is {rigid.dt:g} s, that of the soft simulation {soft.dt:g} s; expected a whole "
+                f"number of soft steps, such as dt={rigid.dt / max(round(ratio), 1):g} for the soft simulation"
+            )
+
+    def _check_shapes(self, shapes: Sequence[CollisionShape]) -> None:
+        """Raise for shapes that particles cannot touch, and for those the grid cannot see."""
+        cell = self.soft.domain.cell
+        for shape in shapes:
+            if shape.kind not in GEOMETRIES:
+                raise PullbackError(
+                    f"particles do not touch {shape.name!r}, of kind {shape.kind}, but {', '.join(GEOMETRIES)}: "
+                    f"give its body such shapes, or leave it out with bodies=[...]"
+                )
+            thickness = _thickness(shape)
+            if thickness < cell:
+                raise PullbackError(
+                    f"{shape.name!r} is {thickness:.3g} m thin, less than a cell of {cell:.3g} m, so that particles "
+                    f"could pass through it; use cell={thickness:.3g} or less, or leave it out with bodies=[...]"
+                )
+
+    def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:
+        by_body = {"": kind} if isinstance(kind, str) else {"": "separate", **kind}
+        laws = np.zeros(self.rigid.arrays.nshape, int)
+        for name, word in by_body.items():
+            if word not in KINDS:
+                raise unknown_name("kind of contact", word, KINDS)
+            laws[owned_shapes(self.rigid, name) if name else slice(None)] = int(KINDS[word])
+        return laws[numbers].tolist()
+
+    # -- states --------------------------------------------------------------------------------------------------------
+
+    def state(self, worlds: int = 1) -> CoupledState:
+        """Return everything at rest where it was put, in `worlds` equal worlds."""
+        return CoupledState(self.soft.state(worlds), self.rigid.initial_state(worlds))
+
+    def momentum(self, state: CoupledState) -> tuple[Tensor, Tensor]:
+        """Return linear [kg m/s] and angular momentum about the origin [kg m²/s], (B, 3), of all that moves."""
+        linear, angular = self.soft.momentum(state.soft)
+        rows = self.rigid.parameters()
+        q, qd = state.rigid.q, state.rigid.qd
+        total = self.rigid._programs.momentum()(q, qd, rows.placements, rows.inertias)
+        return linear + total[:, 3:6], angular + total[:, :3]
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def rollout(
+        self,
+        state: CoupledState,
+        controls: Tensor | int,
+        *,
+        actuation: Tensor | None = None,
+        materials: Mapping[str, Material] | None = None,
+        frames: Sequence[int] | int | None = None,
+        checkpoint: int | None = None,
+        check: bool = True,
+    ) -> CoupledRollout:
+        """Return what comes of a state under controls (T, B, nu), or after T steps of the world without any.
+
+        Args:
+            state: of B worlds, as `state(B)` gives.
+            actuation: active stress [Pa] of each muscle in each soft step, (T k, a) or (T k, B, a) for k soft steps in
+                one of the world.
+            materials: as for `SoftSim.rollout`; gradients of the world's numbers go where the world was given tensors.
+            frames: steps of the world before which particles are kept, T: after the last; n: every n steps.
+            checkpoint: states are kept every so many steps for the gradient, None: every √T.
+            check: raise for a particle that is lost; if not, its world is NaN.
+        """
+        soft, rigid = self.soft, self.rigid
+        parts = soft._parts(state.soft)
+        worlds = len(parts[0])
+        if state.soft.x.ndim != 3 or len(state.rigid.q) != worlds:
+            raise PullbackError(
+                f"particles {tuple(state.soft.x.shape)} and bodies {tuple(state.rigid.q.shape)}; expected (B, n, 3) "
+                f"and (B, {rigid.nq}) of the same B worlds, as state(B) gives"
+            )
+        rigid._check_state(state.rigid)
+        u = self._controls(controls, worlds)
+        steps, k = len(u), self.substeps
+        kept = soft._frames(frames, steps)
+        pulls = soft._actuation(actuation, steps * k, worlds)
+        setup = soft._setup(worlds)
+        blocks = len(torch.unique(setup.block_keys(parts[0].detach())))
+        watch = Watch(int(SPARE * blocks) + 8, torch.zeros(setup.count, dtype=torch.int32, device=soft.device))
+        constants = Constants(
+            soft._numbers(materials or {}, worlds),
+            soft._gravity(None, worlds),
+            self._sizes(),
+            *self.motion.parameters(),
+        )
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        q, qd, impulses = state.rigid.q, state.rigid.qd, state.rigid.impulses
+        warm = impulses is not None
+        last = impulses if impulses is not None else q.new_zeros(worlds, 0)
+        qs, qds, wrenches, seen = [q[None]], [qd[None]], [], []
+        length = max(1, isqrt(max(steps, 1))) if checkpoint is None else int(checkpoint)
+        if length < 1:
+            raise PullbackError(f"checkpoint is {checkpoint}; expected a number of steps of at least 1")
+        for first in range(0, steps, length):
+            end = min(first + length, steps)
+            piece = Piece(self.motion, setup, self._kinds, watch, range(first, end), k, kept, warm)
+            inputs = flat, q, qd, last, u[first:end], pulls[first * k : end * k], *constants
+            flat, all_q, all_qd, last, touch, frame = call(piece, *inputs)
+            q, qd = all_q[-1], all_qd[-1]
+            qs.append(all_q)
+            qds.append(all_qd)
+            wrenches.append(touch)
+            seen.append(frame)
+            if check:
+                refuse_failures(watch.code, setup.split(flat.detach())["x"], soft.bodies, soft.dt, soft.domain.cell,
+                                soft.stable_dt, worlds)  # fmt: skip
+        if steps in kept:
+            seen.append(flat[None])
+        failed = (watch.code != 0).view(worlds, -1).any(1)
+        self._warn_of_light_bodies(state.rigid, wrenches)
+        rows = torch.cat(seen) if seen else flat.new_zeros(0, len(flat))
+        final = self._soft_state(setup, flat[None], failed)
+        bad = failed[:, None]
+        return CoupledRollout(
+            CoupledState(
+                SoftState(*[part[0] for part in vars(final).values()]),
+                State(_spoilt(q, bad), _spoilt(qd, bad), last if warm else None),
+            ),
+            _spoilt(torch.cat(qs), bad),
+            _spoilt(torch.cat(qds), bad),
+            self._soft_state(setup, rows, failed),
+            (torch.cat(wrenches) if wrenches else flat.new_zeros(0, worlds, len(self.shapes), 7))[..., :6] / rigid.dt,
+            self.shapes,
+            failed,
+            np.asarray(kept),
+            rigid.dt,
+        )
+
+    def _controls(self, controls: Tensor | int, worlds: int) -> Tensor:
+        rigid = self.rigid
+        if not isinstance(controls, Tensor):
+            if int(controls) != controls or controls < 0:
+                raise PullbackError(
+                    f"{controls!r} steps; expected an integer, 0 or more, or controls (T, B, {rigid.nu})"
+                )
+            return torch.zeros(int(controls), worlds, rigid.nu, dtype=rigid.dtype, device=rigid.device)
+        u = rigid._check_controls(controls)
+        rigid._check_type("controls", u)
+        if u.shape[1] not in (1, worlds):
+            raise PullbackError(f"controls of {u.shape[1]} worlds for {worlds}; give as many, or 1 for all")
+        return u.expand(-1, worlds, -1)
+
+    def _sizes(self) -> Tensor:
+        """Return half extents of cores, radii [m] and friction of the shapes, (b, K, 5)."""
+        extents = self.motion.extents()
+        edge = 0.5 * self.soft.domain.cell * self._has_edges
+        friction = [FRICTION if shape.friction is None else shape.friction for shape in self._given]
+        columns = [torch.as_tensor(x).to(extents).reshape(-1, 1) for x in friction]
+        batch = max([len(extents), *map(len, columns)])
+        mu = torch.cat([column.expand(batch, 1) for column in columns], 1)[..., None]
+        sizes = torch.cat([extents[..., :3] - edge, extents[..., 3:] + edge], -1)
+        return torch.cat([sizes.expand(batch, -1, -1), mu], -1)
+
+    def _soft_state(self, setup: Setup, rows: Tensor, failed: Tensor) -> SoftState:
+        """Return states (S, numbers) as parts (S, B, n, ...)."""
+        shape = (len(rows), setup.worlds, setup.particles)
+        sizes = {name: part.shape[1:] for name, part in setup.split(rows.new_zeros(setup.count * setup.width)).items()}
+        parts, at = [], 0
+        for size in sizes.values():
+            count = setup.count * size.numel()
+            part = rows[:, at : at + count].reshape(*shape, *size)
+            at += count
+            parts.append(_spoilt(part, failed.view(-1, 1, *[1] * len(size))))
+        return SoftState(*parts)
+
+    def _warn_of_light_bodies(self, start: State, wrenches: Sequence[Tensor]) -> None:
+        """Warn if a body is lighter than the particles that it pushed."""
+        if self.soft.device.type != "cpu" or not wrenches:
+            return
+        touched = torch.stack([x.detach()[..., 6].amax(0) for x in wrenches]).amax(0)
+        light = touched > self.motion.effective_masses(start.q.detach())
+        for world, k in light.nonzero().tolist()[:1]:
+            warnings.warn(
+                f"{self.shapes[k]!r} pushed particles of up to {float(touched[world, k]):.3g} kg in a step, more than "
+                f"the mass it has against a push; the two may swing up: use smaller cells, or a heavier body",
+                SimulationWarning,
+                stacklevel=3,
+            )
+
+
+def _thickness(shape: CollisionShape) -> float:
+    """Return the least width [m] of a shape."""
+    size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
+    if shape.kind == "plane":
+        return np.inf
+    if shape.kind == "cylinder":
+        return float(min(2.0 * size[..., 0].min(), size[..., 1].min()))
+    return float(size.min() if shape.kind == "box" else 2.0 * size[..., 0].min())
+
+
+def _spoilt(x: Tensor, failed: Tensor) -> Tensor:
+    """Return x, NaN where a world failed."""
+    return torch.where(failed, torch.full_like(x, torch.nan), x) if bool(failed.any()) else x
