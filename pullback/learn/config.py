@@ -62,7 +62,7 @@ class Config:
     def of(cls, env: Env, **changes: Any) -> Self:
         """Return the settings that suit an environment, with changes."""
         refuse_unknown_options(f"{cls.algorithm}.Config", changes, [field.name for field in fields(cls)])
-        asked = {name: value for name, value in env.shac.items() if name not in cls.own}
+        asked = {name: value for name, value in env.suggested().items() if name not in cls.own}
         return cls(**{**asked, **changes})
 
     def __post_init__(self) -> None:

@@ -136,6 +136,10 @@ class Env(ABC):
         """Return the simulation; replace this to leave out contacts, or for another integrator."""
         return world.compile(dt=self.dt, substeps=self.substeps, dtype=self.dtype, device=self.device)
 
+    def suggested(self) -> Mapping[str, Any]:
+        """Return settings of SHAC that suit this environment, those of `shac` unless its options ask for others."""
+        return self.shac
+
     @property
     def options(self) -> dict[str, Any]:
         """What makes this environment differ from others of its class; a checkpoint must agree in it."""
@@ -277,7 +281,7 @@ class Env(ABC):
         if not control.is_cpu and control.requires_grad:
             given = [x for x in (control, state.q, state.qd, state.impulses) if x is not None]
             control, *parts = guard(self.lost, *given)
-            state = State(*parts)
+            state = State(parts[0], parts[1], parts[2] if len(parts) > 2 else None)
         return self.sim.step(state, control)
 
     # -- checks ----------------------------------------------------------------------------------------------------

@@ -44,8 +44,11 @@ class Legged(Env):
         if contact not in CONTACTS:
             raise unknown_name("contact", contact, list(CONTACTS))
         self.contact = contact
-        self.shac = {**type(self).shac, "horizon": self.horizons[contact]}
         super().__init__(worlds, **options)
+
+    def suggested(self) -> Mapping[str, Any]:
+        """Return settings of SHAC that suit this environment and its contact."""
+        return {"horizon": self.horizons[self.contact], **self.shac}
 
     @property
     def options(self) -> dict[str, Any]:

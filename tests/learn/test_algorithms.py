@@ -27,7 +27,8 @@ def test_it_learns_to_swing_up(kind):
         run.iterate()
     after = evaluate(unseen, run.policy, 9).mean()
     assert before < -1500.0
-    assert after > -1000.0
+    # SAPO acts at random for longer
+    assert after > (-1000.0 if kind is AHAC else -1300.0)
     assert all(r.first_variance > 0.0 and r.zeroth_variance > 0.0 for r in run.history)
 
 
@@ -145,3 +146,10 @@ def test_a_log_is_written_for_tensorboard(tmp_path):
     assert [x.step for x in rewards] == [r.steps for r in run.history]
     assert rewards[-1].value == pytest.approx(run.history[-1].step_reward)
     assert "adapted/horizon" in events.Tags()["scalars"]
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path):
+    env, path = make("cart-pole", 2), tmp_path / "run.pt"
+    train(env, SAPOConfig.of(env, **SMALL, horizon=2, iterations=1), checkpoint=path, progress=False)
+    with pytest.raises(PullbackError, match="was written with algorithm = 'SAPO', now it is 'SHAC'"):
+        train(env, Config.of(env, **SMALL, horizon=2), checkpoint=path, resume=True, progress=False)

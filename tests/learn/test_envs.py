@@ -15,6 +15,9 @@ SIZES = {
     "laikago": (51, 12), "pendulum": (6, 2),
 }  # fmt: skip
 FROM_GYMNASIUM = ("half-cheetah", "humanoid")
+# few kinds of kernels: those of soft contact in float32, the others' are those of other tests
+SOFT = ("ant", "hopper", "humanoid")
+RIGID = {"contact": "rigid", "dtype": F64}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -22,10 +25,11 @@ def test_a_few_steps_stay_in_order(name):
     if name in FROM_GYMNASIUM:
         pytest.importorskip("mujoco")
         pytest.importorskip("gymnasium")
-    env = make(name, 3, dtype=F64, seed=1)
+    given = {"laikago": RIGID, **{soft: {} for soft in SOFT}}.get(name, {"dtype": F64})
+    env = make(name, 3, seed=1, **given)
     assert (env.observation_size, env.action_size) == SIZES[name]
     for _ in range(3):
-        action = torch.rand(3, env.action_size, dtype=F64) - 0.5
+        action = torch.rand(3, env.action_size, dtype=env.dtype) - 0.5
         observation, reward, terminated, truncated, info = env.step(action)
         assert observation.isfinite().all()
         assert reward.isfinite().all()
@@ -59,7 +63,7 @@ def test_the_pendulum_is_rewarded_for_its_tip_at_the_top():
 
 
 def test_the_hopper_is_rewarded_for_speed_height_and_standing():
-    env = make("hopper", 1, dtype=F64)
+    env = make("hopper", 1, **RIGID)
     action = torch.full((1, 3), 0.5, dtype=F64)
     standing = state(env, [0.0, 1.25, 0.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     assert env.reward(standing, action, standing).item() == pytest.approx(2.0 + 0.3 + 1.0 - 0.1 * 0.75)
@@ -70,7 +74,7 @@ def test_the_hopper_is_rewarded_for_speed_height_and_standing():
 
 
 def test_the_ant_is_rewarded_for_running_along_x():
-    env = make("ant", 1, dtype=F64)
+    env = make("ant", 1, **RIGID)
     action = torch.zeros(1, 8, dtype=F64)
     ahead = state(env, [0.0, 0.0, 0.57, 0.0, 0.0, 0.0, 1.0, *[0.0] * 8], [0.0, 0.0, 0.0, 3.0, 0.0, 0.0, *[0.0] * 8])
     assert env.reward(ahead, action, ahead).item() == pytest.approx(3.0 + 0.1 + 1.0 + 0.3)
@@ -100,8 +104,8 @@ def test_the_half_cheetah_is_rewarded_for_speed_and_needs_its_file(monkeypatch):
 @pytest.mark.parametrize("name", ["ant", "hopper"])
 @pytest.mark.parametrize("contact", ["soft", "rigid"])
 def test_contact_may_be_soft_or_rigid(name, contact):
-    env = make(name, 2, contact=contact, seed=0)
-    action = torch.zeros(2, env.action_size, requires_grad=True)
+    env = make(name, 2, seed=0, **({"contact": contact} if contact == "soft" else RIGID))
+    action = torch.zeros(2, env.action_size, dtype=env.dtype, requires_grad=True)
     for _ in range(12):
         reward = env.step(action).reward
     (slope,) = torch.autograd.grad(reward.sum(), action)
@@ -111,7 +115,7 @@ def test_contact_may_be_soft_or_rigid(name, contact):
 
 
 def test_the_published_ant_is_heavier():
-    light, heavy = (make("ant", 1, body=body) for body in ("gymnasium", "published"))
+    light, heavy = (make("ant", 1, body=body, **RIGID) for body in ("gymnasium", "published"))
     masses = [sum(link.mass for link in env.world.robots["ant"].model.tree.links) for env in (light, heavy)]
     assert masses[0] == pytest.approx(0.91, abs=0.01)
     assert masses[1] == pytest.approx(200.0 * masses[0])
@@ -124,7 +128,7 @@ def test_the_published_ant_is_heavier():
 def test_the_humanoid_is_rewarded_for_running_upright():
     pytest.importorskip("mujoco")
     pytest.importorskip("gymnasium")
-    env = make("humanoid", 1, dtype=F64)
+    env = make("humanoid", 1, **RIGID)
     action = torch.full((1, 17), 0.5, dtype=F64)
     q, qd = [0.0, 0.0, 1.3, 0.0, 0.0, 0.0, 1.0, *[0.0] * 17], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0, *[0.0] * 17]
     running = state(env, q, qd)
@@ -136,7 +140,7 @@ def test_the_humanoid_is_rewarded_for_running_upright():
 
 
 def test_the_laikago_is_rewarded_for_what_it_is_told():
-    env = make("laikago", 2, dtype=F64, seed=3, speed=(0.2, 0.8))
+    env = make("laikago", 2, seed=3, speed=(0.2, 0.8), **RIGID)
     assert ((env.command[:, 0] >= 0.2) & (env.command[:, 0] <= 0.8)).all()
     assert not torch.equal(env.command[0], env.command[1])
     still = State(env._rest.q, torch.zeros(2, 18, dtype=F64))
@@ -150,3 +154,12 @@ def test_the_laikago_is_rewarded_for_what_it_is_told():
     env.episode = 1
     env.step(action)
     assert not torch.equal(env.command, before)
+
+
+@pytest.mark.slow
+def test_a_laikago_on_soft_ground_stands():
+    env = make("laikago", 2, seed=0)
+    for _ in range(60):
+        step = env.step(torch.zeros(2, 12))
+    assert not step.terminated.any()
+    assert (env.state.q[:, 2] > 0.45).all()

@@ -40,7 +40,9 @@ def test_a_robot_is_trained_from_its_urdf(tmp_path, monkeypatch, capsys):
     exec(task, names)
     names["MyTask"].episode = 6
     # the page's own settings, for a moment
-    shorter = rest.replace("iterations=150, horizon=24", "iterations=2, horizon=4").replace("worlds=64", "worlds=8")
+    shorter = rest.replace("iterations=150, horizon=24", "iterations=2, horizon=4").replace(
+        "worlds=64", "worlds=8, dtype=torch.float64"
+    )
     assert shorter != rest
     exec(shorter.replace("train(env, config,", "train(env, config, progress=False,"), names)
     assert "off by [m]" in capsys.readouterr().out
