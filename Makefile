@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots docs package doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,12 @@ reliability: $(VENV)/.installed-dev ## measure default settings: robots, energy,
 robots: $(VENV)/.installed-dev ## load every robot of the installed packages and compare it with Pinocchio
 	$(BIN)/python -m checks.robots
 
+docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+package: $(VENV)/.installed-dev ## build wheel and sdist, and run a contact gradient from the wheel in a clean environment
+	$(BIN)/python tools/check_package.py
+
 doctor: $(VENV)/.installed-base ## report what is installed and which devices are found
 	$(BIN)/pullback doctor
 
@@ -84,7 +90,7 @@ lock: $(BIN)/python ## write requirements.lock: every package with its hash, for
 	$(BIN)/python tools/lock.py
 
 clean: ## remove the virtual environment, caches and outputs
-	rm -rf $(VENV) .pytest_cache .ruff_cache build dist out
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist out site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -95,7 +101,7 @@ $(VENV)/.installed-base: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 # these hold the base as well, so that nothing is installed twice
-$(VENV)/.installed-demo $(VENV)/.installed-dev $(VENV)/.installed-bench: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-demo $(VENV)/.installed-dev $(VENV)/.installed-bench $(VENV)/.installed-docs: $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(if $(LOCK),$(BIN)/python -m pip install --quiet --require-hashes -r $(LOCK))
 	$(INSTALL) $(if $(LOCK),--no-deps) -e '.[$*]'
 	@touch $@ $(VENV)/.installed-base

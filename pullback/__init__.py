@@ -9,6 +9,7 @@ from pullback.core.host import collection_paused
 
 if TYPE_CHECKING:
     from pullback import control, learn, soft, thermal, viewer
+    from pullback.viewer import view
 
 with collection_paused:
     from pullback import sdf
@@ -98,6 +99,7 @@ __all__ = [
     "sine_motion",
     "soft",
     "thermal",
+    "view",
     "viewer",
 ]
 
@@ -106,4 +108,6 @@ def __getattr__(name: str) -> Any:
     """Read the parts that robots do without when they are first used."""
     if name in ("control", "learn", "soft", "thermal", "viewer"):
         return import_module(f"pullback.{name}")
+    if name == "view":
+        return import_module("pullback.viewer").view
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")

@@ -67,3 +67,20 @@ def test_equations_cited_in_code_exist(path):
 def test_the_kernels_name_their_derivations():
     kernels = {name(path) for path in (ROOT / "pullback").rglob("*_kernels.py")}
     assert kernels <= {name(path) for path in CITING}
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    import pullback as pb
+
+    listed = set(re.findall(r"^::: (\S+)$", "\n".join(p.read_text() for p in (ROOT / "docs/api").glob("*.md")), re.M))
+    parts = ("control", "learn", "sdf", "soft", "thermal", "viewer")
+    names = {f"pullback.{name}" for name in pb.__all__ if name not in (*parts, "view")}
+    names |= {f"pullback.{part}.{name}" for part in parts for name in getattr(pb, part).__all__}
+    assert names == listed
+
+
+def test_every_page_is_on_the_site():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    listed = [page for page in pages if "/" not in page or page.startswith("api/") or page.endswith("README.md")]
+    assert [page for page in listed if f": {page}" not in text] == []

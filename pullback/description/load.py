@@ -22,6 +22,20 @@ ROBOTS = (
 )  # fmt: skip
 PENDULUM = re.compile(r"pendulum(\d{1,9})")
 SUFFIXES = (".urdf", ".xml", ".mjcf", ".xacro")
+OTHERS = {
+    (
+        ".usd",
+        ".usda",
+        ".usdc",
+        ".usdz",
+    ): "USD is not read; export the robot as URDF or MJCF where it was made",
+    (".sdf",): "Gazebo's SDF is not read; give the URDF or MJCF of the robot",
+    (".stl", ".obj", ".dae", ".ply", ".off", ".glb", ".gltf", ".3mf"): (
+        "this is a mesh, without joints; for a body of this shape call World.add_mesh, for a robot give its URDF"
+    ),
+    (".zip", ".tar", ".gz", ".xz", ".7z"): "this is an archive; unpack it, and give the URDF or MJCF in it",
+}
+"""Files that people have of robots, and what to do with them."""
 
 
 def shipped_robots() -> list[str]:
@@ -73,7 +87,8 @@ def _shipped(name: str) -> Tree | None:
 
 def _looks_like_path(text: str) -> bool:
     path = Path(text)
-    return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.exists()
+    known = (*SUFFIXES, *(suffix for suffixes in OTHERS for suffix in suffixes))
+    return path.suffix.lower() in known or len(path.parts) > 1 or path.exists()
 
 
 def _read_xacro(path: Path, xacro: Xacro, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
@@ -85,6 +100,9 @@ def _read_xacro(path: Path, xacro: Xacro, packages: Mapping[str, Path], *, stric
 
 def _read_file(path: Path, packages: Mapping[str, Path], *, strict: bool, repair: bool) -> Tree:
     suffix = path.suffix.lower()
+    for suffixes, advice in OTHERS.items():
+        if suffix in suffixes:
+            raise DescriptionError(f"{path.name} is no robot description: {advice}")
     if suffix == ".urdf":
         return read_urdf(path, packages=packages, strict=strict, repair=repair)
     if suffix == ".mjcf":

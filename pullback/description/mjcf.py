@@ -45,14 +45,15 @@ def read_mjcf(path: Path, *, strict: bool = False, repair: bool = False) -> Tree
     if root.tag != "mujoco":
         hint = "this is URDF: name it .urdf or call read_urdf" if root.tag == "robot" else "give an MJCF file"
         raise DescriptionError(f"{path.name} is not MJCF: its root element is <{root.tag}>, expected <mujoco>; {hint}")
-    mujoco = _import_mujoco(path)
+    mujoco = import_mujoco(path)
     check_mjcf(path, root)
     tree = Reader(mujoco, path).read()
     check_tree(tree, strict=strict, repair=repair)
     return tree
 
 
-def _import_mujoco(path: Path) -> Any:
+def import_mujoco(path: Path) -> Any:
+    """Return the package mujoco; raise an error that names the file where it is not installed."""
     try:
         import mujoco
     except ImportError as error:
@@ -97,6 +98,7 @@ class Reader:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DescriptionError(f"{path.name}: MuJoCo cannot compile it: {shortened(reason, 400)}") from error
         self.tree = Tree(name=self.spec.modelname or path.stem, links=[], joints=[], source=path.name)
+        self.tree.visual_file = path.resolve()
         self.left_out: list[str] = []
         self.root: int | None = None
         self.actuator_names: set[str] = set()
@@ -162,13 +164,14 @@ class Reader:
         return int(model.geom_contype[geom]) | own, int(model.geom_conaffinity[geom]) | own
 
     def _shape(self, geom: int, link: str) -> Shape | None:
-        shape = self._bare_shape(geom, link)
+        shape = self.bare_shape(geom, link)
         if shape is not None:
             shape.contype, shape.conaffinity = self._masks(geom)
             shape.frictionless = int(self.model.geom_condim[geom]) == 1
         return shape
 
-    def _bare_shape(self, geom: int, link: str) -> Shape | None:
+    def bare_shape(self, geom: int, link: str) -> Shape | None:
+        """Return a geom as a shape on its link, without what it may touch; None for a kind that is left out."""
         model = self.model
         kind = self.mujoco.mjtGeom(model.geom_type[geom]).name.removeprefix("mjGEOM_")
         origin = Pose(model.geom_pos[geom].copy(), rotation(model.geom_quat[geom]))

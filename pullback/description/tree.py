@@ -186,9 +186,9 @@ class Tree:
 
     `source` names the file or the shipped robot in messages. `problems` are the things a reader of the file found
     odd but could live with; `pullback info` prints them. `base` is what the file says about the root link: bolted to
-    the world, or free to move; None where it does not say. `file` is where its visuals may be read from, `expanded` the
-    text of one that xacro wrote out, and `packages` the folders of ROS packages that the caller gave. `terrain`
-    is ground that stands in the file beside the robot.
+    the world, or free to move; None where it does not say. `file` is the URDF file it was read from, `visual_file` the
+    one of any format that says how its links look, `expanded` the text of one that xacro wrote out, and `packages` the
+    folders of ROS packages that the caller gave. `terrain` is ground that stands in the file beside the robot.
 
     `drives` are its actuators, `springs` those that act on several joints, and `keyframes` states by name. `initial`
     are the coordinates of joints, by name, that do not start at zero. `gravity` [m/s²] and `timestep` [s] are those of
@@ -203,6 +203,7 @@ class Tree:
     base: Literal["fixed", "floating"] | None = None
     loops: list[Loop] = field(default_factory=list)
     file: Path | None = None
+    visual_file: Path | None = None
     drives: list[Drive] = field(default_factory=list)
     springs: list[Drive] = field(default_factory=list)
     keyframes: dict[str, Keyframe] = field(default_factory=dict)

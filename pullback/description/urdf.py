@@ -67,6 +67,7 @@ def read_urdf(
     root = parse_xml(path, notes, text=text)
     _check_root(root, path)
     tree = Tree(name=root.get("name") or path.stem, links=[], joints=[], source=path.name, file=path.resolve())
+    tree.visual_file = tree.file
     tree.expanded, tree.packages = text, dict(packages or {})
     for note in notes:
         warn(tree, note)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection
 from functools import lru_cache
 from numbers import Integral
+from typing import Any
 
 import torch
 
@@ -57,6 +58,9 @@ class Sim(Observations):
         without: Collection[Part],
     ) -> None:
         self.world = world
+        self._made_with: dict[str, Any] = {"dt": dt, "dtype": dtype, "device": device, "substeps": substeps}
+        self._made_with |= {"max_contacts": max_contacts, "damping": damping, "integrator": integrator}
+        self._made_with |= {"impacts": impacts, "without": list(without)}
         self.dt = float(dt)
         self.substeps = substeps
         self.integrator: Integrator = integrator
@@ -134,6 +138,10 @@ class Sim(Observations):
         a = self.arrays
         size = f"bodies={a.nbody}, shapes={a.nshape}, pairs={a.npair}, nq={a.nq}, nv={a.nv}, nu={a.nu}"
         return f"Sim({size}, dt={self.dt:g}, substeps={self.substeps}, dtype={self.dtype}, device={self.device})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the world and how it was compiled: a copy is compiled anew, with the same room."""
+        return _compile_again, (self.world, self._made_with, self.arrays.max_contacts)
 
     # -- moving --------------------------------------------------------------------------------------------------
 
@@ -248,12 +256,15 @@ class Sim(Observations):
         room, most = self.arrays.max_contacts, self.arrays.most_contacts
         if self._room_given or room >= most or (self._programs.nimpulse and not resize_state):
             return False
-        self._programs = self._programs.with_room(min(most, max(found, 2 * room)))
+        self._set_room(min(most, max(found, 2 * room)))
+        return True
+
+    def _set_room(self, room: int) -> None:
+        self._programs = self._programs.with_room(room)
         self.arrays = self._programs.arrays
         self._planned.cache_clear()
         self._last_status = None, None
         self._rows = (self.arrays.nq, self.arrays.nv, self._programs.nimpulse, self.arrays.nu)
-        return True
 
     def _plan(self, steps: int, checkpoint: int | Schedule) -> tuple[Program, Tensor]:
         """Return the program of a rollout, and before which steps the states are that it keeps."""
@@ -388,3 +399,11 @@ class Sim(Observations):
         names = self.arrays.actuator_names
         few = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
         return f"T steps, B worlds, {len(names)} actuators" + (f" ({few})" if names else "")
+
+
+def _compile_again(world: World, options: dict[str, Any], room: int) -> Sim:
+    """Return the simulation of a world that was copied or sent to another process."""
+    sim = Sim(world, **options)
+    if sim.arrays.max_contacts != room:
+        sim._set_room(room)
+    return sim

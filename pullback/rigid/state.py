@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +45,17 @@ class Status:
     def fine(worlds: int, substeps: int) -> Status:
         """Return the status of worlds in which nothing went wrong."""
         return Status(torch.tensor([[0.0, -1.0, 0.0, -1.0]], dtype=torch.float64).repeat(worlds, 1), substeps)
+
+    def __repr__(self) -> str:
+        """Name what went wrong, and in how many worlds; a GPU is not waited for."""
+        worlds = self._rows.shape[0]
+        if not is_readable(self._rows):
+            return f"Status({worlds} worlds on {self._rows.device})"
+        codes = self.code
+        names = {"not finite": NAN, "too many contacts": CONTACT_OVERFLOW, "not converged": NOT_CONVERGED}
+        counts = {name: int(((codes & flag) > 0).sum()) for name, flag in names.items()}
+        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"Status({worlds} worlds: {told or 'all well'})"
 
     def shows(self) -> int:
         """Return all flags that a world raised, as far as that is known without waiting for a device."""
@@ -111,8 +124,28 @@ class State:
 
     def detach(self) -> State:
         """Return the same state, cut off from the computation that led to it."""
-        impulses = None if self.impulses is None else self.impulses.detach()
-        return State(self.q.detach(), self.qd.detach(), impulses, self.status)
+        return self._map(Tensor.detach)
+
+    def clone(self) -> State:
+        """Return a copy with memory of its own; gradients pass through it."""
+        return self._map(Tensor.clone)
+
+    def to(self, *args: Any, **kwargs: Any) -> State:
+        """Return the state on another device or of another type, as `torch.Tensor.to`: `state.to("cuda")`."""
+        return self._map(lambda x: x.to(*args, **kwargs))
+
+    def pin_memory(self) -> State:
+        """Return a copy in memory from which a GPU reads without waiting."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> State:
+        impulses = None if self.impulses is None else change(self.impulses)
+        return State(change(self.q), change(self.qd), impulses, self.status)
+
+    def __repr__(self) -> str:
+        """Name sizes instead of numbers."""
+        kept = "" if self.impulses is None else f", impulses={tuple(self.impulses.shape)}"
+        return f"State({_sizes(self)}{kept}{'' if self.status is None else f', {self.status!r}'})"
 
     def __getitem__(self, worlds: int | slice | Tensor) -> State:
         """Return the state of some of the worlds; an int gives one world with its batch dimension."""
@@ -134,6 +167,10 @@ class Trajectory:
     impulses: Tensor | None = None
     """The contact impulses of each state (T+1, B, n), where a warm start keeps them."""
 
+    def __repr__(self) -> str:
+        """Name sizes instead of numbers."""
+        return f"Trajectory({len(self)} states, {_sizes(self)}, {self.status!r})"
+
     def __len__(self) -> int:
         """Return the number of states, T + 1."""
         return self.q.shape[0]
@@ -146,3 +183,8 @@ class Trajectory:
         """Return the same trajectory, cut off from the computation that led to it."""
         impulses = None if self.impulses is None else self.impulses.detach()
         return Trajectory(self.q.detach(), self.qd.detach(), self.status, self.steps, impulses)
+
+
+def _sizes(x: State | Trajectory) -> str:
+    """Return shapes, type and device for a repr."""
+    return f"q={tuple(x.q.shape)}, qd={tuple(x.qd.shape)}, dtype={x.q.dtype}, device={x.q.device}"

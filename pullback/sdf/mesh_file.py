@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from pullback.core.files import check_archive, check_expansion, check_limit, che
 if TYPE_CHECKING:
     import trimesh
 
+Color = tuple[int, int, int]
+
 FORMATS = (".stl", ".obj", ".ply", ".off", ".glb", ".gltf", ".dae", ".3mf")
 # what a triangle costs in memory: three vertices and three indices
 TRIANGLE_BYTES = 96
@@ -21,6 +24,29 @@ COMPONENTS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9
 
 def read_surface(path: str | Path, *, process: bool = True) -> trimesh.Trimesh:
     """Return the triangles of a mesh file as one trimesh; `process` merges vertices that are the same."""
+    return _read(path, lambda scene: scene.to_mesh(), process)
+
+
+def read_parts(path: str | Path) -> list[tuple[trimesh.Trimesh, Color | None]]:
+    """Return the meshes of a file with the colour of each, None where it has none; textures are not read."""
+    parts = _read(path, lambda scene: scene.dump(), True)
+    return [(part, _color_of(part)) for part in parts if len(getattr(part, "faces", ()))]
+
+
+def _color_of(mesh: Any) -> Color | None:
+    """Return the colour of a mesh's material, or the mean of its faces' colours."""
+    visual = mesh.visual
+    if visual is None or not visual.defined:
+        return None
+    material = getattr(visual, "material", None)
+    rgba = visual.main_color if material is None else material.main_color
+    r, g, b = (int(x) for x in rgba[:3])
+    # materials that have a texture, or nothing at all, come as black
+    return (r, g, b) if r or g or b else None
+
+
+def _read(path: str | Path, convert: Callable[[Any], Any], process: bool) -> Any:
+    """Open a mesh file within limits and return what `convert` makes of trimesh's scene."""
     import trimesh
 
     path = Path(path)
@@ -42,7 +68,7 @@ def read_surface(path: str | Path, *, process: bool = True) -> trimesh.Trimesh:
                 process=process,
             )
             _check_instances(scene, path)
-            mesh = scene.to_mesh()
+            found = convert(scene)
         except PullbackError:
             raise
         except ImportError as error:
@@ -51,9 +77,10 @@ def read_surface(path: str | Path, *, process: bool = True) -> trimesh.Trimesh:
             # trimesh raises what its parsers happen to meet
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise PullbackError(f"mesh file {str(path)!r} cannot be read: {reason}; export it again") from error
-    if not isinstance(mesh, trimesh.Trimesh) or not len(mesh.faces):
+    meshes = found if isinstance(found, list) else [found]
+    if not any(isinstance(mesh, trimesh.Trimesh) and len(mesh.faces) for mesh in meshes):
         raise PullbackError(f"mesh file {str(path)!r} has no triangles; give a surface")
-    return mesh
+    return found
 
 
 def _check_instances(scene: Any, path: Path) -> None:

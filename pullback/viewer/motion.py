@@ -1,9 +1,10 @@
-"""What is drawn of a trajectory: the moments, the poses of links in them, and the forces of contacts."""
+"""What moves in a trajectory: its moments, the poses of links in them, and the forces of contacts."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ class Film(NamedTuple):
     """(F, B, nq)"""
     qd: Tensor
     impulses: Tensor | None
+    chosen: np.ndarray
+    """Which states of the trajectory these are (F,)."""
 
 
 def film(sim: Sim, states: Trajectory | Sequence[State], fps: float) -> Film:
@@ -49,23 +52,49 @@ def film(sim: Sim, states: Trajectory | Sequence[State], fps: float) -> Film:
     chosen = np.unique([*np.abs(times[None] - wanted[:, None]).argmin(1), len(times) - 1])
     at = torch.from_numpy(chosen).to(q.device)
     q, qd = q.detach()[at], qd.detach()[at]
-    return Film(times[chosen], steps[chosen], q, qd, None if impulses is None else impulses.detach()[at])
+    return Film(times[chosen], steps[chosen], q, qd, None if impulses is None else impulses.detach()[at], chosen)
 
 
-def link_poses(sim: Sim, item: Placed, q: Tensor, world: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return position (F, 3) [m] and quaternion wxyz (F, 4) of each link of a robot; q (F, B, nq) of all robots."""
+def finite_part(moments: Film, worlds: Sequence[int]) -> Film:
+    """Return the moments before one of the worlds became not finite, with a warning where that is not all of them."""
+    batch = moments.q.shape[1]
+    for world in worlds:
+        if not isinstance(world, int) or not 0 <= world < batch:
+            raise PullbackError(f"world is {world}; the states have {batch}: give 0 to {batch - 1}")
+    pick = list(worlds)
+    ok = torch.isfinite(moments.q[:, pick]).all(-1) & torch.isfinite(moments.qd[:, pick]).all(-1)
+    lost = (~ok).nonzero()
+    if not len(lost):
+        return moments
+    count, number = lost[0].tolist()
+    if not count:
+        raise PullbackError(f"world {pick[number]} is not finite from the start; there is nothing to draw")
+    warnings.warn(
+        f"world {pick[number]} is not finite from {moments.times[count]:g} s on; the replay ends there", stacklevel=4
+    )
+    cut: list[Any] = [None if x is None else x[:count] for x in moments]
+    return Film(*cut)
+
+
+Poses = tuple[np.ndarray, np.ndarray]
+"""Positions (F, W, 3) [m] and quaternions wxyz (F, W, 4) in F moments of W worlds."""
+
+
+def link_poses(items: Sequence[Placed], item: Placed, q: Tensor, worlds: Sequence[int]) -> dict[int, Poses]:
+    """Return the poses of each link of one of the items in some of the worlds; q (F, B, nq) of all items."""
     robot = item.robot
     if robot is None:
-        return {WORLD: (np.zeros((len(q), 3)), np.tile([1.0, 0.0, 0.0, 0.0], (len(q), 1)))}
-    moving = [other.robot for other in sim.world.items[: sim.world.items.index(item)] if other.robot is not None]
+        shape = (len(q), len(worlds))
+        return {WORLD: (np.zeros((*shape, 3)), np.broadcast_to([1.0, 0.0, 0.0, 0.0], (*shape, 4)))}
+    moving = [other.robot for other in items[: list(items).index(item)] if other.robot is not None]
     first = sum(other.model.nq_all for other in moving)
     given = [first + k for k in robot.model.independent_coordinates()]
-    own = q[..., given].to(robot.device, robot.dtype)
+    own, pick = q[..., given].to(robot.device, robot.dtype), list(worlds)
     # parameters that are learned may differ between worlds, and are then given for all of them
-    own = own if len(robot.learned) else own[:, world : world + 1]
+    if not len(robot.learned):
+        own, pick = own[:, pick], list(range(len(pick)))
     with torch.no_grad():
         links = robot.compute_forward_kinematics_all_links(own)
-    pick = world if len(robot.learned) else 0
     R, turn = rotation_matrix(item.orientation), torch.from_numpy(item.orientation)
     poses = {}
     for name, (position, quat) in links.items():
@@ -107,6 +136,27 @@ def contact_forces(sim: Sim, moments: Film, controls: Tensor | None, world: int)
         points = np.array([contact.point for contact in moment]).reshape(-1, 3)
         found.append(Forces(points, signs * np.array([contact.force for contact in moment]).reshape(-1, 3)))
     return found
+
+
+def vectors_at(
+    moments: Film, given: Tensor | np.ndarray, name: str, points: np.ndarray, worlds: Sequence[int]
+) -> list[Forces]:
+    """Return vectors that act on a link at points (F, W, 3), such as gradients, in each moment.
+
+    Given for every state of the trajectory, (T+1, 3) for one world or (T+1, B, 3).
+    """
+    vectors = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else np.asarray(given, float)
+    if vectors.ndim == 2:
+        vectors = vectors[:, None]
+    batch = moments.q.shape[1]
+    last = int(moments.chosen[-1])
+    if vectors.ndim != 3 or vectors.shape[1] not in (1, batch) or vectors.shape[2] != 3 or len(vectors) <= last:
+        raise PullbackError(
+            f"the gradient of {name!r} has shape {tuple(np.shape(given))}; expected ({last + 1}, {batch}, 3): a vector "
+            f"in world axes for each state of the trajectory"
+        )
+    pick = [0 if vectors.shape[1] == 1 else world for world in worlds]
+    return [Forces(points[k], vectors[moment][pick]) for k, moment in enumerate(moments.chosen)]
 
 
 def _controls_of(sim: Sim, moments: Film, controls: Tensor | None) -> Tensor | None:

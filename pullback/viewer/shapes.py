@@ -11,16 +11,16 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
+from pullback.core.extras import need_extra
 from pullback.description.compile import WORLD
-from pullback.description.tree import Shape
-from pullback.description.visuals import read_visuals
+from pullback.description.visuals import Color, Visual, read_visuals, visual_file
 from pullback.rigid.collide.convex.hulls import Hull
 from pullback.rigid.world.items import CollisionShape, Placed, rotation_matrix, shape_of_link
 from pullback.rigid.world.shapes import SHAPE_KINDS
 from pullback.rigid.world.values import Value
 from pullback.robot.model import RobotModel
 from pullback.sdf.field import Field
-from pullback.sdf.mesh_file import read_surface
+from pullback.sdf.mesh_file import read_parts
 from pullback.sdf.program import Program
 
 SHARP = 0.6
@@ -28,7 +28,9 @@ SHARP = 0.6
 CELLS = 40
 """Cells along the longest side of a field."""
 MANY_FACES = 10_000
-"""A mesh file with more is drawn by its convex hull, to keep replays small."""
+"""A mesh file with more is decimated to this, to keep replays small."""
+FEWEST_FACES = 50
+"""A part of a mesh file is not decimated below this."""
 
 
 class Mesh(NamedTuple):
@@ -39,37 +41,54 @@ class Mesh(NamedTuple):
 
 
 class LinkMesh(NamedTuple):
-    """What is drawn of a link, in the link's frame; `link` is WORLD for a static shape, drawn in the world's."""
+    """What is drawn of a link in one colour, in the link's frame; of a static shape (`link` WORLD) in the world's.
+
+    `color` is the one its file gives, None where it gives none.
+    """
 
     item: Placed
     link: int
     mesh: Mesh
+    color: Color | None = None
 
 
 def link_meshes(items: Sequence[Placed], world: int) -> list[LinkMesh]:
-    """Return the triangles of all links and static shapes that have some; planes are left out."""
+    """Return the triangles of all links and static shapes that have some, by colours; planes are left out."""
     drawn = []
     for item in items:
         tree = item.robot.model.tree if item.robot else None
-        visuals = read_visuals(tree.file, tree.expanded, tree.packages) if tree and tree.file else {}
+        file = visual_file(tree) if tree else None
+        visuals = read_visuals(file, tree.expanded, tree.packages) if tree and file else {}
         for link in range(len(item.robot.model.links)) if item.robot else [WORLD]:
-            shapes = _visuals_of(item, link, visuals) or _shapes_of(item, link)
-            meshes = [mesh for shape in shapes if (mesh := shape_mesh(shape, world)) is not None]
-            if item.robot is not None:
-                meshes += _sticks(item.robot, link, meshes)
-            if meshes:
-                drawn.append(LinkMesh(item, link, join(meshes)))
+            parts = _visual_parts(item, link, visuals, world)
+            if not parts:
+                shapes = [shape_mesh(shape, world) for shape in _shapes_of(item, link)]
+                parts = [(mesh, None) for mesh in shapes if mesh is not None]
+            if item.robot is not None and not visuals:
+                sticks = _sticks(item.robot, link, [mesh for mesh, _ in parts])
+                parts += [(stick, parts[0][1] if parts else None) for stick in sticks]
+            for color in dict.fromkeys(color for _, color in parts):
+                drawn.append(LinkMesh(item, link, join([mesh for mesh, own in parts if own == color]), color))
     return drawn
 
 
-def _visuals_of(item: Placed, link: int, visuals: dict[str, list[Shape]]) -> list[CollisionShape]:
+def _visual_parts(
+    item: Placed, link: int, visuals: dict[str, list[Visual]], world: int
+) -> list[tuple[Mesh, Color | None]]:
     """Return what a link is drawn by according to its file; nothing if one of its meshes cannot be read."""
+    parts: list[tuple[Mesh, Color | None]] = []
     if item.robot is None:
-        return []
-    found = visuals.get(item.robot.model.links[link].name, [])
-    shapes = [shape_of_link(item.name, shape, item.robot, link) for shape in found]
-    drawable = all(shape.kind != "mesh" or _mesh_of(shape.source, tuple(shape.scale)) is not None for shape in shapes)
-    return shapes if drawable else []
+        return parts
+    for visual, color in visuals.get(item.robot.model.links[link].name, []):
+        shape = shape_of_link(item.name, visual, item.robot, link)
+        own = [(mesh, color) for mesh in [_own_mesh(shape, of_world(shape.size, 1, world))] if mesh is not None]
+        if isinstance(shape.source, Path):
+            own = [(mesh, color or given) for mesh, given in _parts_of_file(shape.source, tuple(shape.scale))]
+            if not own:
+                return []
+        R, p = shape.rotation, of_world(shape.position, 1, world)
+        parts += [(Mesh(mesh.vertices @ R.T + p, mesh.faces), tint) for mesh, tint in own]
+    return parts
 
 
 def _shapes_of(item: Placed, link: int) -> list[CollisionShape]:
@@ -114,20 +133,37 @@ def _mesh_of(source: Path | Hull | Program | None, scale: tuple[float, ...]) -> 
     if isinstance(source, Hull):
         fans = [(loop[0], loop[i], loop[i + 1]) for loop in source.loops for i in range(1, len(loop) - 1)]
         return _shaded(trimesh.Trimesh(source.vertices, np.array(fans), process=False))
-    return _mesh_of_file(source, scale) if isinstance(source, Path) and source.is_file() else None
+    parts = _parts_of_file(source, scale) if isinstance(source, Path) and source.is_file() else ()
+    return join([mesh for mesh, _ in parts]) if parts else None
 
 
-@lru_cache(64)
-def _mesh_of_file(source: Path, scale: tuple[float, ...]) -> Mesh | None:
-    """Return the triangles of a mesh file; None where it cannot be read."""
+@lru_cache(256)
+def _parts_of_file(source: Path, scale: tuple[float, ...]) -> tuple[tuple[Mesh, Color | None], ...]:
+    """Return the triangles of a mesh file by colours, decimated where they are many; nothing if it cannot be read."""
     try:
-        mesh: Any = read_surface(source)
+        parts = read_parts(source)
     except PullbackError:
-        return None
-    if len(mesh.faces) > MANY_FACES:
-        mesh = mesh.convex_hull
-    mesh.apply_scale(np.broadcast_to(scale, 3))
-    return _shaded(mesh)
+        return ()
+    faces = sum(len(part.faces) for part, _ in parts)
+    found = []
+    for part, color in parts:
+        mesh: Any = decimated(part, len(part.faces) * MANY_FACES // faces) if faces > MANY_FACES else part
+        mesh.apply_scale(np.broadcast_to(scale, 3))
+        found.append((_shaded(mesh), color))
+    return tuple(found)
+
+
+def decimated(mesh: Any, faces: int) -> Any:
+    """Return a mesh with about so many triangles, by collapsing the edges that change its surface least."""
+    faces = max(faces, FEWEST_FACES)
+    if len(mesh.faces) <= faces:
+        return mesh
+    need_extra("fast_simplification", "viz", "large meshes are decimated")
+    # triangles that do not share their corners would shrink one by one
+    mesh = mesh.copy()
+    mesh.merge_vertices(merge_tex=True, merge_norm=True)
+    fewer = mesh.simplify_quadric_decimation(face_count=faces)
+    return fewer if len(fewer.faces) else mesh
 
 
 def _shaded(mesh: Any) -> Mesh:

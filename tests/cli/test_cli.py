@@ -1,5 +1,6 @@
 """The command line as a newcomer meets it: what it prints, its exit status, and its answers to typing mistakes."""
 
+import json
 import subprocess
 import sys
 
@@ -8,6 +9,9 @@ import torch
 
 import pullback
 from pullback import cli
+from pullback.cli.doctor import CHECKS
+from pullback.core.errors import PullbackError
+from pullback.core.extras import EXTRAS
 from pullback.description.load import shipped_robots
 
 
@@ -29,7 +33,7 @@ def test_version(capsys):
 def test_help_lists_the_commands(capsys, arguments):
     status, out, _ = run(capsys, *arguments)
     assert status == 0
-    assert all(command in out for command in ("info", "run", "doctor"))
+    assert all(command in out for command in ("info", "view", "run", "doctor"))
 
 
 @pytest.mark.parametrize("name", shipped_robots())
@@ -79,7 +83,12 @@ def test_info_prints_the_problems_of_a_file_once(capsys, tmp_path):
         (("run", "identify-masses", "--samples", "0"), "error: samples is 0; give a number above zero"),
         (("run", "identify-masses", "--epoch", "3"), "--epochs"),
         (("info", "panda", "--base", "flying"), "fixed"),
-        (("inform", "panda"), "info, run, doctor"),
+        (("inform", "panda"), "info, view, run, doctor"),
+        (("view", "pandas", "--no-open"), "error: no robot named 'pandas'; did you mean 'panda'"),
+        (("view", "nowhere.html", "--no-open"), "error: no replay (.html) at 'nowhere.html'"),
+        (("info", "robot.usd"), "error: robot.usd is no robot description: USD is not read; export the robot as URDF"),
+        (("info", "arm.stl"), "error: arm.stl is no robot description: this is a mesh, without joints"),
+        (("run", "throw", "--out", "/dev/null/x"), "error: --out /dev/null/x: /dev/null is a file; give the name of a"),
     ],
 )
 def test_mistakes_get_one_line_of_help_and_status_2(capsys, arguments, text):
@@ -109,13 +118,15 @@ def test_doctor_passes_here(capsys):
     assert torch.__version__ in out
     assert "all is well" in out
     assert "FAIL" not in out
+    assert "a step with contact" in out
+    assert all(package in out for package in EXTRAS)
 
 
 def test_doctor_fails_where_a_gradient_is_wrong(capsys, monkeypatch):
     def wrong(device: str) -> str:
         raise RuntimeError("Jacobian mismatch\nwith much detail")
 
-    monkeypatch.setattr(cli, "_check_gradient", wrong)
+    monkeypatch.setitem(CHECKS, "a gradient", wrong)
     status, out, _ = run(capsys, "doctor")
     assert status == 1
     assert "FAIL" in out
@@ -136,7 +147,35 @@ def test_a_warning_is_one_line(capsys, tmp_path):
     assert "warnings.warn" not in err
 
 
-def test_the_installed_command_runs():
-    result = subprocess.run([sys.executable, "-m", "pullback.cli", "--version"], capture_output=True, text=True)
+def test_debug_shows_where_an_error_came_from():
+    with pytest.raises(PullbackError, match="did you mean 'panda'"):
+        cli.main(["--debug", "info", "pandas"])
+
+
+def test_json(capsys, tmp_path):
+    assert cli.main(["info", "panda", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nq"], found["base"], found["problems"]) == (7, "fixed", [])
+    assert found["joints"][3]["lower"] == pytest.approx(-3.1416)
+    flags = ["--epochs", "2", "--samples", "100", "--out", str(tmp_path), "--robot", "pendulum2", "--json"]
+    assert cli.main(["run", "identify-masses", *flags]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["task"] == "identify-masses"
+    assert found["options"]["robot"] == "pendulum2"
+    assert str(tmp_path / "identify_masses.png") in found["files"]
+    assert "after 2 epochs" in captured.err
+
+
+def test_view_opens_the_newest_replay_of_a_folder(capsys, tmp_path):
+    (tmp_path / "throw.html").write_text("<html>")
+    status, out, _ = run(capsys, "view", str(tmp_path), "--no-open")
+    assert status == 0
+    assert out == f"replay: {(tmp_path / 'throw.html').as_uri()}"
+
+
+@pytest.mark.parametrize("module", ["pullback", "pullback.cli"])
+def test_the_installed_command_runs(module):
+    result = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True)
     assert result.returncode == 0
     assert result.stdout.startswith("pullback ")

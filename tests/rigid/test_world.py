@@ -125,7 +125,7 @@ def test_bad_things():
         "radius of 'x' is given for many worlds or requires a gradient", world.add_sphere, "x", radius=learnable, mass=1
     )
     refuse("gravity is not finite", World, gravity=(0, 0, float("inf")))
-    refuse(r"gravity has shape \(2,\); expected \(3,\), or \('B', 3\)", World, gravity=(0, 0))
+    refuse(r"gravity has shape \(2,\); expected \(3,\), 3 numbers, or \(B, 3\)", World, gravity=(0, 0))
     refuse("gravity is 'down'; expected numbers", World, gravity="down")
     assert world.robots.keys() == {"dog"}
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pullback.core.extras import EXTRAS as OPTIONAL
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -15,6 +17,7 @@ else:
 ROOT = Path(__file__).parents[2]
 # import name -> name of the package, where they differ
 PACKAGES = {"warp": "warp-lang", "pinocchio": "pin", "skfem": "scikit-fem", "collada": "pycollada"}
+PACKAGES |= {"PIL": "pillow", "rsl_rl": "rsl-rl-lib"}
 # come with a package that is declared
 PARTS = {
     "_pytest": "pytest",
@@ -22,14 +25,15 @@ PARTS = {
     "coal": "pin",
     "hppfcl": "pin",
     "diff_robot_data": "differentiable-robot-model",
+    "imageio": "viser",
 }
 OWN = {"pullback", "tests", "bench", "checks", "examples", "tools"}
 EXTRAS = {
-    "pullback": ("viz", "mjcf", "xacro", "coacd", "mesh", "search", "learn"),
-    "tests": ("dev",),
-    "tools": ("dev",),
+    "pullback": ("viz", "mjcf", "xacro", "coacd", "mesh", "search", "learn", "rl"),
+    "tests": ("dev", "rl"),
+    "tools": ("dev", "docs"),
     "checks": ("dev",),
-    "bench": ("bench", "bench-taichi", "dev"),
+    "bench": ("bench", "bench-taichi", "dev", "rl"),
 }
 
 
@@ -65,6 +69,11 @@ def test_imports_are_declared(folder):
     for module, where in imported(folder).items():
         package = PACKAGES.get(module, PARTS.get(module, module)).replace("_", "-")
         assert package in names, f"{where} imports {module}, which pyproject.toml does not declare"
+
+
+def test_extras_install_what_the_doctor_says():
+    for package, extra in OPTIONAL.items():
+        assert package in declared(extra), f"{package} is not in the extra {extra}"
 
 
 def test_a_missing_declaration_is_found():

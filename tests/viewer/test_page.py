@@ -1,4 +1,4 @@
-"""The Python block of the page about replays runs."""
+"""The Python blocks of the page about looking run, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "viewer.md"
 
 def test_the_page_runs(tmp_path, monkeypatch) -> None:
     pytest.importorskip("viser")
+    pytest.importorskip("imageio_ffmpeg")
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    exec(compile(block, str(PAGE), "exec"), {})
-    assert (tmp_path / "out" / "ball.html").stat().st_size > 5e5
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    namespace: dict = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), namespace)
+    sizes = {file.name: file.stat().st_size for file in (tmp_path / "out").iterdir()}
+    assert sizes["ball.html"] > 5e5
+    assert set(sizes) == {"ball.html", "four.html", "gradient.html", "ball.mp4", "ball.gif"}

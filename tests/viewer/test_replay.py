@@ -94,13 +94,13 @@ def test_links_are_drawn_where_kinematics_has_them() -> None:
     q = torch.rand(3, 1, sim.nq, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     robot = world.robots[name]
     link = robot.link_number("panda_link7")
-    position, wxyz = link_poses(sim, world.items[0], q, 0)[link]
+    position, wxyz = (x[:, 0] for x in link_poses(world.items, world.items[0], q, [0])[link])
     p, quat = robot.compute_forward_kinematics(q[:, 0, : robot.nq].to(robot.dtype), "panda_link7")
     turned = torch.stack([1.0 - p[:, 1], 2.0 + p[:, 0], 0.3 + p[:, 2]], -1)
     np.testing.assert_allclose(position, turned, atol=1e-5)
     # about z by a quarter turn: w' = (w - z) / sqrt(2)
     np.testing.assert_allclose(np.abs(wxyz[:, 0]), ((quat[:, 3] - quat[:, 2]) / 2**0.5).abs(), atol=1e-5)
-    np.testing.assert_allclose(link_poses(sim, world.items[1], q, 0)[1][0], q[:, 0, -7:-4], atol=1e-6)
+    np.testing.assert_allclose(link_poses(world.items, world.items[1], q, [0])[1][0][:, 0], q[:, 0, -7:-4], atol=1e-6)
 
 
 def test_meshes_have_the_sizes_of_shapes() -> None:
@@ -204,6 +204,50 @@ def test_a_browser_without_network_shows_it(motion, tmp_path) -> None:
     crimson = (red > green + 0.2) & (abs(green - blue) < 0.15)
     assert orange.sum() > 200
     assert crimson.sum() > 200
+
+
+def test_installed_meshes_stand_in_the_frames_of_shipped_robots() -> None:
+    from pullback.description.visuals import INSTALLED, visual_file
+
+    for name in INSTALLED:
+        robot = pb.load(name, dtype=torch.float64)
+        file = visual_file(robot.model.tree)
+        if file is None:
+            pytest.skip("needs example-robot-data")
+        other = pb.load(file, dtype=torch.float64)
+        angles = {joint: 0.1 + 0.01 * k for k, joint in enumerate(robot.joint_names)}
+        ours, theirs = (
+            {link: torch.cat(pose, -1) for link, pose in model.compute_forward_kinematics_all_links(q).items()}
+            for model in (robot, other)
+            for q in [torch.tensor([[angles.get(joint, 0.0) for joint in model.joint_names]], dtype=torch.float64)]
+        )
+        shared = [link for link in ours if link in theirs]
+        assert len(shared) >= len(ours) - 1
+        for link in shared:
+            torch.testing.assert_close(ours[link], theirs[link], rtol=0.0, atol=1e-9)
+
+
+def test_colours_of_files_and_decimated_meshes(tmp_path) -> None:
+    import trimesh
+
+    from pullback.viewer.shapes import MANY_FACES
+
+    pytest.importorskip("fast_simplification")
+    fine = trimesh.creation.icosphere(subdivisions=6, radius=0.5)
+    assert len(fine.faces) > 4 * MANY_FACES
+    fine.export(tmp_path / "ball.stl")
+    text = """<robot name="r"><material name="sea"><color rgba="0 0.5 1 1"/></material>
+      <link name="a"><visual><geometry><mesh filename="ball.stl"/></geometry><material name="sea"/></visual>
+      <visual><geometry><box size="1 1 1"/></geometry><material><color rgba="1 0 0 1"/></material></visual></link>
+      </robot>"""
+    (tmp_path / "r.urdf").write_text(text)
+    world = pb.World()
+    world.add(pb.load(tmp_path / "r.urdf"))
+    parts = {part.color: part.mesh for part in link_meshes(world.items, 0)}
+    assert set(parts) == {(0, 128, 255), (255, 0, 0)}
+    ball = trimesh.Trimesh(*parts[0, 128, 255])
+    assert 0.9 * MANY_FACES < len(ball.faces) <= 1.1 * MANY_FACES
+    assert ball.volume == pytest.approx(fine.volume, rel=0.01)
 
 
 def test_particles_are_drawn_where_they_are(motion, tmp_path) -> None:

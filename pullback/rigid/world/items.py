@@ -274,6 +274,12 @@ def robot_q(item: Placed) -> Tensor:
     q = item.robot.initial_q().to(device="cpu", dtype=torch.float64)
     if model.base == "floating":
         q[:7] = torch.from_numpy(np.concatenate([item.position, item.orientation]))
+    if item.q is not None and not isinstance(item.q, Mapping):
+        example = next(iter(model.q_start), "joint")
+        raise PullbackError(
+            f"q of {item.name!r} is a {type(item.q).__name__}; give a dict by joints' names, {{{example!r}: 0.0}}, or "
+            f"all coordinates as a tensor: torch.tensor([...])"
+        )
     mimics = {body.joint.name: body.joint.mimic for body in model.bodies}
     for joint, value in (item.q or {}).items():
         mimic = mimics.get(joint)

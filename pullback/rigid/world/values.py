@@ -33,7 +33,8 @@ def check_value(
     trailing = tuple(checked.shape[len(checked.shape) - len(shape) :]) if len(checked.shape) >= len(shape) else None
     if trailing != shape or len(checked.shape) > len(shape) + 1:
         raise PullbackError(
-            f"{what} has shape {tuple(checked.shape)}; expected {shape}, or {('B', *shape)} with one for each world"
+            f"{what} has shape {tuple(checked.shape)}; expected {_shape_text(shape)}, or "
+            f"(B{''.join(f', {n}' for n in shape)}) with one for each world"
         )
     if 0 in checked.shape:
         raise PullbackError(f"{what} has shape {tuple(checked.shape)}: there is no number in it; give at least one")
@@ -55,6 +56,11 @@ def check_value(
     if most is not None and (numbers > most).any():
         raise PullbackError(f"{what} is {numbers.max():g}; give at most {most:g}")
     return torch.from_numpy(checked) if isinstance(checked, np.ndarray) and checked.ndim > len(shape) else checked
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape with what it means: `(3,), 3 numbers`."""
+    return f"{shape}, {shape[0]} numbers" if len(shape) == 1 else "one number" if not shape else str(shape)
 
 
 def check_dense(what: str, value: object) -> None:

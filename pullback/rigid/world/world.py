@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pullback.core.device import find_device
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError, SimulationWarning, unknown_name
 from pullback.description.tree import LoopKind
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # a world has room for the rows of so many in scratch
 MAX_CONTACTS = 10_000
+# a step [s] that was probably meant in milliseconds
+LONG_STEP = 0.2
 # plans of rollouts are written out by substeps
 MAX_SUBSTEPS = 10_000
 
@@ -55,6 +58,14 @@ class World(Bodies):
             raise PullbackError(f"contact is a {type(contact).__name__}; give a solver, such as pb.PGS() or pb.Exact()")
         self.contact = PGS() if contact is None else contact
         self.gravity = gravity
+
+    def __repr__(self) -> str:
+        """Name what stands in it."""
+        robots = [i.name for i in self.items if i.robot is not None]
+        static = [i.name for i in self.items if i.robot is None]
+        few = ", ".join(robots[:6]) + (", ..." if len(robots) > 6 else "")
+        size = f"{len(robots)} robots and bodies ({few})" if robots else "no robots or bodies"
+        return f"World({size}, {len(static)} static shapes, contact={type(self.contact).__name__})"
 
     @property
     def gravity(self) -> Value:
@@ -262,6 +273,13 @@ class World(Bodies):
         dtype = dtype or torch.get_default_dtype()
         if dtype not in (torch.float32, torch.float64):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
+        if dt / substeps > LONG_STEP:
+            warnings.warn(
+                f"dt is {dt:g} s in {substeps} substep(s); simulations with contact take steps of 1 to 10 ms, "
+                f"dt=0.001 to dt=0.01 [s]",
+                SimulationWarning,
+                stacklevel=2,
+            )
         options: dict[str, Any] = {"substeps": substeps, "max_contacts": max_contacts, "damping": damping}
         options |= {"integrator": integrator, "impacts": impacts, "without": without}
         return Sim(self, dt=dt, dtype=dtype, device=find_device(device), **options)

@@ -1,0 +1,167 @@
+"""A stage in viser: the one place that draws in a browser, for replays and for the live viewer."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.core.errors import PullbackError
+from pullback.core.extras import need_extra
+from pullback.description.visuals import Color
+from pullback.viewer.motion import Poses
+from pullback.viewer.shot import Cloud
+from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
+
+LOCAL = "127.0.0.1"
+
+
+def start_server(port: int | None, *, host: str = LOCAL, label: str | None = None) -> Any:
+    """Start viser without a word, on a free port if none is given; only this machine reaches it by default."""
+    viser = need_extra("viser", "viz", "simulations are drawn")
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind((LOCAL, 0))
+            port = int(probe.getsockname()[1])
+    else:
+        _check_port(host, port)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return viser.ViserServer(host=host, port=port, label=label, verbose=False)
+
+
+def stop_server(server: Any) -> None:
+    """Stop viser without a word."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise for a port that cannot be listened at."""
+    if not isinstance(port, int) or not 0 < port < 65536:
+        raise PullbackError(f"port is {port!r}; give a whole number from 1 to 65535, or None for a free one")
+    with socket.socket() as probe:
+        # as viser does: a port that was just closed is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PullbackError(
+                    f"port {port} is in use, perhaps by another viewer; stop it, or take another: --port {port + 1} on "
+                    f"the command line, port={port + 1} in Python"
+                ) from None
+            raise PullbackError(f"cannot listen at {host}:{port}: {error.strerror}; take another port") from None
+
+
+class Scene:
+    """The nodes that viser draws of a stage; `show` moves them."""
+
+    def __init__(self, server: Any, stage: Stage, frame: Frame, aside: float = 0.0) -> None:
+        """Draw everything once; `aside` moves it to the left of the picture's middle, in radii of the frame."""
+        self.server, self.scene = server, server.scene
+        self.stage, self.frame = stage, frame
+        self._look(aside)
+        for plane in stage.planes:
+            self._add_plane(plane, opaque=True)
+        if not stage.planes:
+            # no ground to stand on, but lines tell up from down
+            below = frame.centre - np.array([0.0, 0.0, frame.radius])
+            self._add_plane(Plane("floor", below, np.eye(3)), opaque=False)
+        self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
+        self.arrows: dict[str, Any] = {}
+        self.points: Any = None
+
+    def _look(self, aside: float) -> None:
+        """Put the camera, with z upwards, and the light."""
+        server, (centre, radius) = self.server, self.frame
+        server.scene.set_up_direction("+z")
+        camera = server.initial_camera
+        camera.fov = FIELD_OF_VIEW
+        position = camera_position(self.frame)
+        across = np.cross(centre - position, [0.0, 0.0, 1.0])
+        shift = aside * radius * across / np.linalg.norm(across)
+        camera.look_at = centre + shift
+        camera.position = position + shift
+        camera.near, camera.far = 0.01 * radius, 200.0 * radius
+        server.scene.configure_default_lights(enabled=True, cast_shadow=True)
+
+    def _add_plane(self, plane: Plane, *, opaque: bool) -> None:
+        """Draw a plane as a grid around the place of action."""
+        import viser.transforms as tf
+
+        (centre, radius), R = self.frame, plane.rotation
+        cell = round_down(0.3 * radius)
+        self.scene.add_grid(
+            f"/static/{plane.name}",
+            width=16.0 * radius,
+            height=16.0 * radius,
+            cell_size=cell,
+            section_size=5.0 * cell,
+            fade_distance=16.0 * radius,
+            cell_color=(214, 214, 210),
+            section_color=(190, 190, 186),
+            plane_color=(236, 236, 232),
+            plane_opacity=1.0 if opaque else 0.0,
+            shadow_opacity=0.35 if opaque else 0.0,
+            position=centre - R[:, 2] * ((centre - plane.point) @ R[:, 2]),
+            wxyz=tf.SO3.from_matrix(R).wxyz,
+        )
+
+    def _add(self, actor: Actor) -> Any:
+        vertices, faces = actor.mesh.vertices.astype(np.float32), actor.mesh.faces.astype(np.uint32)
+        side = "double" if actor.is_static else "front"
+        if len(actor.tiles) == 1:
+            return self.scene.add_mesh_simple(actor.name, vertices, faces, color=actor.color, side=side)
+        count = len(actor.tiles)
+        return self.scene.add_batched_meshes_simple(
+            actor.name,
+            vertices,
+            faces,
+            np.tile(np.array([1.0, 0.0, 0.0, 0.0], np.float32), (count, 1)),
+            np.zeros((count, 3), np.float32),
+            batched_colors=actor.color,
+            side=side,
+            lod="off",
+        )
+
+    def add_line(self, name: str, points: np.ndarray, color: Color) -> None:
+        """Draw a line through points (n, 3)."""
+        pairs = np.stack([points[:-1], points[1:]], 1).astype(np.float32)
+        self.scene.add_line_segments(name, pairs, color, thickness=0.006 * self.frame.radius)
+
+    def show(self, poses: dict[str, dict[int, Poses]], k: int = 0) -> None:
+        """Move all nodes to where they are in a moment."""
+        for actor, node in self.nodes:
+            position, wxyz = poses[actor.item.name][actor.link]
+            if len(actor.tiles) == 1:
+                node.position, node.wxyz = position[k, actor.tiles[0]], wxyz[k, actor.tiles[0]]
+            else:
+                node.batched_positions = position[k, actor.tiles].astype(np.float32)
+                node.batched_wxyzs = wxyz[k, actor.tiles].astype(np.float32)
+
+    def show_arrows(self, arrows: Arrows, segments: np.ndarray | Sequence[np.ndarray]) -> None:
+        """Show arrows from start to end (n, 2, 3) in place of those of this name before."""
+        node = self.arrows.get(arrows.name)
+        if node is None and len(segments):
+            radius = arrows.radius
+            sizes = {"shaft_radius": 0.01 * radius, "head_radius": 0.026 * radius, "head_length": arrows.head}
+            place = f"/{arrows.name}"
+            self.arrows[arrows.name] = self.scene.add_arrows(place, np.asarray(segments), arrows.color, **sizes)
+        elif node is not None:
+            node.visible = bool(len(segments))
+            if len(segments):
+                node.points = np.asarray(segments)
+
+    def show_cloud(self, cloud: Cloud, time: float) -> None:
+        """Show material points as they are at a time."""
+        points = cloud.at(time)
+        if self.points is None:
+            options = {"point_size": cloud.size, "point_shape": "circle"}
+            self.points = self.scene.add_point_cloud("/particles", points, cloud.colors, **options)
+        else:
+            self.points.points = points

@@ -1,0 +1,56 @@
+"""Hooks of the documentation site: pages that stand outside of docs/, and links that lead out of it.
+
+Pages link to files of the repository, which is right on a code host and leads nowhere on the site. CONTRIBUTING.md and
+CHANGELOG.md become pages; links to other files outside of docs/ keep their text and lose the link.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+ADDED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that stand in the repository's root."""
+    from mkdocs.structure.files import File
+
+    for source, page in ADDED.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=_inward(text, ROOT)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite the links of a page that lead out of docs/."""
+    if page.file.src_uri in ADDED.values():
+        return markdown
+    return _inward(markdown, (ROOT / "docs" / page.file.src_uri).parent)
+
+
+def _inward(markdown: str, folder: Path) -> str:
+    """Return a page of a folder with links that stay on the site."""
+    docs = ROOT / "docs"
+
+    def rewritten(match: re.Match[str]) -> str:
+        image, text, link = match.groups()
+        path, _, anchor = link.partition("#")
+        if not path or ":" in path:
+            return match[0]
+        target = (folder / path).resolve()
+        if target.is_relative_to(docs):
+            if folder != ROOT:
+                return match[0]
+            inside = target.relative_to(docs).as_posix()
+        elif target.name in ADDED and target.parent == ROOT:
+            up = 0 if folder == ROOT else len(folder.relative_to(docs).parts)
+            inside = "../" * up + ADDED[target.name]
+        else:
+            return text
+        return f"{image}[{text}]({inside}{'#' + anchor if anchor else ''})"
+
+    return LINK.sub(rewritten, markdown)
