@@ -24,6 +24,7 @@ from pullback.rigid.compile.scene import (
     POSE_ROWS,
     SHAPE_POSITION,
     SHAPE_ROWS,
+    SPHERE,
     Scene,
 )
 from pullback.rigid.step.constraint_kernels import (
@@ -85,7 +86,8 @@ def shape_velocity(
             size = wp.max(half_extents(shapes, shape, w)) * size.dtype(
                 scene.hulls.hull_reach[scene.hulls.shape_hull[shape]]
             )
-        spin = wp.length(angular(V)) * size
+        if scene.shape_kind[shape] != SPHERE:
+            spin = wp.length(angular(V)) * size
     else:
         v = v - v
     return v, spin
@@ -106,6 +108,27 @@ def margin_ahead(
 def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, restitution: Any):
     """Return False: where steps are split at the touch, impacts are solved there."""
     return False
+
+
+@wp.func
+def impact_share(x: wp.float32):
+    """Return the share of their softness that contacts have in an impact: rounding needs all of it."""
+    return wp.float32(1.0)
+
+
+@wp.func
+def impact_share(x: wp.float64):  # noqa: F811
+    """Return the share of their softness that contacts have in an impact."""
+    return wp.float64(1e-3)
+
+
+@wp.func
+def softness_of_part(settings: ContactSettings, span: Any):
+    """Return the softness of a part of a step, less in an impact: it would give way by cfm times its impulse."""
+    cfm = type(span)(settings.cfm)
+    if span == type(span)(0.0):
+        cfm = cfm * impact_share(cfm)
+    return cfm
 
 
 # -- the way to a touch ------------------------------------------------------------------------------------------------
