@@ -43,6 +43,7 @@ Tensor = torch.Tensor
 EVENTS = 8
 TOUCHING, RESTING = 1e-11, 1e-6
 NEWTON_STEPS = 12
+IMPACT_SOFTNESS = 1e-3
 
 
 class Problem(NamedTuple):
@@ -211,7 +212,8 @@ def impact(
             problem.scalars.append(row)
             problem.rows.append(scalar_jacobian(row, model.nv))
             problem.biases.append(zero[None])
-    return impulses(problem, qd, settings)[0]
+    # it hardly gives way
+    return impulses(problem, qd, settings._replace(cfm=IMPACT_SOFTNESS * settings.cfm))[0]
 
 
 def split_rollout(

@@ -134,3 +134,48 @@ def test_gradients_by_servos_and_damping_agree_with_differences():
             d = STEP * 30.0 * torch.eye(3, dtype=F64)[k]
             expected = (loss(x + d) - loss(x - d)) / (2.0 * float(d.max()))
             assert float(found[k]) == pytest.approx(float(expected), rel=DIFFERENCES)
+
+
+# -- other launches and solvers ----------------------------------------------------------------------------------------
+
+
+def driven_pendulum(contact: pb.PGS | pb.Exact) -> tuple[pb.Sim, pb.State, Tensor]:
+    """Return a pendulum under servos that comes to its end, above a floor that its tip strikes, and its targets."""
+    world = pb.World(gravity=(0.0, 0.0, -9.81), contact=contact)
+    world.add_plane("floor", position=(0.0, 0.0, -0.3), friction=0.3, restitution=0.4)
+    world.add(pendulum(0.5), name="arm", actuators=pb.PositionServo(kp=30.0, kd=1.5))
+    sim = world.compile(dt=2e-3, dtype=F64, impacts="split")
+    state = pb.State(torch.tensor([[0.31, 0.4]], dtype=F64), torch.tensor([[2.0, 0.5]], dtype=F64))
+    return sim, state, torch.tensor([0.8, 0.2], dtype=F64).expand(80, 1, 2)
+
+
+def test_step_linearize_and_feedback_agree_at_limits_and_under_servos():
+    sim, start, targets = driven_pendulum(pb.PGS())
+    nominal = sim.rollout(start, targets)
+    gains = torch.zeros(80, 1, 2, 4, dtype=F64)
+    again, _ = sim.feedback_rollout(start, targets, gains, nominal)
+    assert (again.q - nominal.q).abs().max() == 0.0
+    state = start
+    for u in targets:
+        state = sim.step(state, u)
+    assert (state.q - nominal.q[-1]).abs().max() == 0.0
+    found = sim.linearize(nominal, targets)
+    # the steps in which velocities jump most are those with touches
+    touched = (nominal.qd[1:] - nominal.qd[:-1]).abs().amax((1, 2)).topk(2).indices.tolist()
+    for k in (0, *touched):
+        before = pb.State(nominal.q[k], nominal.qd[k])
+        after = sim.step(before, targets[k])
+
+        def moved(dx: Tensor, du: Tensor, before=before, after=after, k=k) -> Tensor:
+            return sim.difference(after, sim.step(sim.retract(before, dx), targets[k] + du))[0]
+
+        zeros = torch.zeros(1, 4, dtype=F64), torch.zeros(1, 2, dtype=F64)
+        by_state, by_control = torch.autograd.functional.jacobian(moved, zeros)
+        assert (found.A[k, 0] - by_state[:, 0]).abs().max() < 1e-7 * by_state.abs().max()
+        assert (found.B[k, 0] - by_control[:, 0]).abs().max() < 1e-7 * by_control.abs().max()
+
+
+@pytest.mark.slow
+def test_solvers_agree():
+    ends = [sim.rollout(start, targets).q[-1] for sim, start, targets in map(driven_pendulum, (pb.PGS(), pb.Exact()))]
+    assert (ends[0] - ends[1]).abs().max() < 1e-7
