@@ -1,19 +1,19 @@
 """Juggle a ball with a paddle through three points: gradients through impacts compared with CMA-ES.
 
-The paddle is lifted and tilted by two servos, whose targets are straight lines between values at knots. The ball falls
-on it, and after each of three hits it must be at a point when it is highest: right, left, and high in the middle. The
-loss is the sum of the squared distances there, the gradient method L-BFGS, of which every trial counts.
+The paddle is lifted and tilted by two servos, whose targets are straight lines between values at knots; at first it
+goes up and down, level. The ball falls on it, and after each of three hits it must be at a point when it is highest:
+right, left, and high in the middle. The loss is the sum of the squared distances there, the gradient method L-BFGS, of
+which every trial counts.
 
 Contact is rigid, with a restitution of 0.8, and steps are split at the hits, `compile(impacts="split")`. `--contact
-step` does not split them: their gradient is not that of the hits, and the search stalls. `--contact compliant` has
-springs: what they find is played on rigid contact too, and misses there.
+step` does not split them, `--contact compliant` has springs; what they find is played on split steps too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -25,6 +25,7 @@ from pullback.rigid.sim import Sim
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import PositionServo
+from pullback.rigid.world.integrators import Impacts
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.tasks.common.comparison import SOLVED, Comparison, compare_methods, draw_curves, report
@@ -36,12 +37,16 @@ Tensor = torch.Tensor
 Contact = Literal["split", "step", "compliant"]
 
 DT, STEPS, KNOTS = 2e-3, 840, 22
-RADIUS, MASS, HEIGHT = 0.02, 0.05, 0.4
+RADIUS, MASS, HEIGHT = 0.02, 0.05, 0.385
 """Of the ball [m], [kg]; how far it falls at first [m]."""
 THICKNESS = 0.02
+KEPT = 28
+"""States that a search sees: one in so many, those at the points among them."""
 MOST = (0.15, 0.3)
 """Bounds of the servos' targets [m], [rad]."""
-POINTS = ((0.56, 0.05, 0.35), (1.1, -0.05, 0.35), (1.66, 0.0, 0.45))
+SWING = 0.18
+"""Of the paddle at first, in units of its bound."""
+POINTS = ((0.56, 0.05, 0.4), (1.12, -0.05, 0.4), (1.68, 0.0, 0.45))
 """Moments [s], and where the ball must be then: x and z [m]; the paddle is level at z = 0 at first."""
 NEAR = 0.01
 """A root of the mean square of the three misses [m] that counts as juggled."""
@@ -53,7 +58,7 @@ class Options:
 
     contact: Contact = "split"
     """Rigid contact with steps split at the hits, rigid without, or springs."""
-    iterations: int = 100
+    iterations: int = 200
     """Iterations of the gradient method: rollouts with their backward pass."""
     cma_iterations: int = 60
     """Iterations of CMA-ES, each a population of rollouts; 0 leaves it out."""
@@ -84,11 +89,11 @@ def run(options: Options) -> Juggled:
     device = find_device(options.device)
     with console.status("compiling the kernels, once on a machine"):
         juggler = Juggler(options.contact, device)
-        juggler.loss(juggler.rest().requires_grad_()).sum().backward()
+        juggler.loss(juggler.first().requires_grad_()).sum().backward()
     bounds = {"lower": -1.0, "upper": 1.0, "target": SOLVED}
     comparison = compare_methods(
         juggler.loss,
-        juggler.rest(),
+        juggler.first(),
         console,
         gradient={"method": "lbfgs", "iterations": options.iterations, "learning_rate": 0.1, **bounds},
         search={"iterations": options.cma_iterations, "seed": options.seed, "spread": 0.2, **bounds},
@@ -120,7 +125,7 @@ class Juggler:
 
     def __init__(self, contact: Contact, device: torch.device | str = "cpu") -> None:
         world = build(contact)
-        impacts = "split" if contact == "split" else "step"
+        impacts: Impacts = "split" if contact == "split" else "step"
         self.sim: Sim = world.compile(dt=DT, dtype=torch.float64, device=device, impacts=impacts)
         self.state: State = self.sim.initial_state()
         self.knots = even_knots(STEPS, KNOTS).to(device)
@@ -128,9 +133,12 @@ class Juggler:
         self.steps = [round(moment / DT) for moment, _, _ in POINTS]
         self.points = torch.tensor([point[1:] for point in POINTS], dtype=torch.float64, device=device)
 
-    def rest(self) -> Tensor:
-        """Return values (1, KNOTS, 2) that leave the paddle where it is."""
-        return torch.zeros(1, KNOTS, 2, dtype=torch.float64, device=self.most.device)
+    def first(self) -> Tensor:
+        """Return values (1, KNOTS, 2) to start from: the paddle stays level and goes up and down, once for each hit."""
+        values = torch.zeros(1, KNOTS, 2, dtype=torch.float64, device=self.most.device)
+        share = torch.linspace(0.0, len(POINTS), KNOTS, dtype=torch.float64, device=self.most.device)
+        values[0, :, 0] = SWING * torch.sin(2.0 * torch.pi * (share - 0.45))
+        return values
 
     def controls(self, values: Tensor) -> Tensor:
         """Return the servos' targets (T, B, 2) for values at the knots (B, KNOTS, 2), fractions of the bounds."""
@@ -138,11 +146,12 @@ class Juggler:
 
     def misses(self, motion: Trajectory) -> Tensor:
         """Return the vectors (3, B, 2) from the points to the ball."""
-        return motion.q[self.steps][:, :, 2:5:2] - self.points[:, None]
+        every = STEPS // (len(motion.q) - 1)
+        return motion.q[[step // every for step in self.steps]][:, :, 2:5:2] - self.points[:, None]
 
     def loss(self, values: Tensor) -> Tensor:
         """Return the sum of the squared distances from the points."""
-        motion = self.sim.rollout(self.state, self.controls(values), checkpoint=30)
+        motion = self.sim.rollout(self.state, self.controls(values), checkpoint=KEPT)
         return self.misses(motion).square().sum((0, 2))
 
 
@@ -166,7 +175,7 @@ def build(contact: Contact) -> World:
     if contact == "compliant":
         world = World(gravity=(0.0, 0.0, -9.81), contact=Compliant(stiffness=2e4, damping=0.13))
     servos = {"lift": PositionServo(kp=2000.0, kd=60.0), "tilt": PositionServo(kp=60.0, kd=1.5)}
-    surface = {"friction": 0.2, "restitution": 0.0 if contact == "compliant" else 0.8}
+    surface: dict[str, Any] = {"friction": 0.2, "restitution": 0.0 if contact == "compliant" else 0.8}
     world.add(load(tree, dtype=torch.float64), name="paddle", actuators=servos, **surface)
     world.add_sphere("ball", radius=RADIUS, mass=MASS, position=(0.0, 0.0, RADIUS + HEIGHT), **surface)
     return world

@@ -13,9 +13,9 @@ def test_gradients_juggle(tmp_path, capsys):
     assert found.miss < NEAR
     assert found.comparison.search is not None
     assert found.comparison.search.loss > 10.0 * found.comparison.gradient.loss
-    # three times the ball is below the height that it starts to rise from, and rises
-    rises = torch.diff((found.motion.qd[:, 0, 7] > 0.5).int())
-    assert int((rises == 1).sum()) == 3
+    # the ball falls between the points: it is hit three times
+    heights = found.motion.q[:, 0, 4]
+    assert all(float(heights[k : k + 280].min()) < 0.15 for k in (0, 280, 560))
     assert "misses by" in capsys.readouterr().out
     assert np.load(tmp_path / "juggle.npz")["q"].shape == (STEPS + 1, 9)
     assert found.picture.read_bytes().startswith(b"\x89PNG")
@@ -24,8 +24,8 @@ def test_gradients_juggle(tmp_path, capsys):
 
 def test_the_gradient_is_that_of_the_motion():
     juggler = Juggler("split")
-    way = torch.linspace(0.0, 40.0, juggler.rest().numel(), dtype=torch.float64).sin().reshape(juggler.rest().shape)
-    values = (0.02 * way).requires_grad_()
+    way = torch.linspace(0.0, 40.0, juggler.first().numel(), dtype=torch.float64).sin().reshape(juggler.first().shape)
+    values = (juggler.first() + 0.02 * way).requires_grad_()
     (gradient,) = torch.autograd.grad(juggler.loss(values).sum(), values)
     step = 1e-7
     with torch.no_grad():
