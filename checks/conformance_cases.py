@@ -392,8 +392,9 @@ def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def all_cases() -> list[Case]:
     """Return the rows of the matrix."""
     from checks.conformance_loops import loop_cases
+    from checks.conformance_split import split_cases
 
-    cases = [flying(), *smoothly(flying()), *loop_cases()]
+    cases = [flying(), *smoothly(flying()), *loop_cases(), *split_cases()]
     for kind in CHAINS:
         cases += [moving(kind, "none", 1e-6), *smoothly(moving(kind, "none", 1e-6))]
         cases.append(on_ground(kind, "sticking", "sticking", mu=2.0, velocity=(0.0, 0.0, 0.0)))

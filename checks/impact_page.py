@@ -37,13 +37,16 @@ the arm of an integration to rounding.
 
 ## Other measures
 
+The Laikago falls on its toes at 1.5 m/s, under servos; derivatives are those of all its velocities 40 ms later by its
+height. They are compared with differences at dt = 25 µs, and scatter is what errors differ by from their mean.
+
 {others}
 
 ## What remains
 
-- A robot that lands on its feet under servos: how its gradient scatters with the place of the touches within a step
-  falls with dt, and is not yet below that of steps that are not split. Touches follow each other within a few steps
-  there, between feet that slide and stick.
+- What is left is the error of the integrator, of first order in dt, which is there without impacts too: 0.5 % of the
+  arm's derivatives at 1 ms, 4.7 % of the Laikago's, whose legs come to rest within 10 ms of the touch. It hardly
+  depends on where in a step the touches fall. Without splits such derivatives scatter as much at 25 µs as at 1 ms.
 - Friction that changes from sliding to sticking within an impact, and several things that touch at the very same
   moment, are decided once, by the contact problem of the impact.
 - Touches slower than the restitution threshold (0.01 m/s by default) are contacts like any other: what a gradient

@@ -8,6 +8,7 @@ side by side.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,36 +115,54 @@ def cradle(impacts: Impacts) -> tuple[float, float]:
     return float(end[worst, 15]), float(energy[worst])
 
 
-def dropped_dog(dt: float, impacts: Impacts) -> tuple[float, float]:
-    """Return how derivatives of a Laikago that lands on its toes scatter over offsets, median and worst.
+class DroppedDog:
+    """A Laikago that lands on its toes under servos: its velocities 40 ms after the first touch, by its height."""
 
-    They are those of all velocities 40 ms after the first touch by the height of the start; a scatter is a difference
-    from their mean over offsets, relative to its length.
-    """
-    world = pb.World(gravity=(0.0, 0.0, -GRAVITY))
-    world.add_ground(friction=0.8)
-    dog = pb.load("laikago", "floating", dtype=F64)
-    world.add(
-        dog, name="dog", position=(0.0, 0.0, 0.6), collision_links=TOES, actuators=pb.PositionServo(kp=80.0, kd=2.0)
-    )
-    sim = world.compile(dt=dt, dtype=F64, impacts=impacts)
-    state = sim.initial_state()
-    targets = state.q[:, 7:]
     speed = 1.5
-    gap = min(float(c.gap) for c in sim.contacts(_lowered(state, 0.1))[0]) + 0.1
 
-    def simulated(x: Tensor) -> Tensor:
-        q = torch.cat([state.q[:, :2].expand(len(x), -1), x, state.q[:, 3:].expand(len(x), -1)], 1)
-        qd = torch.zeros(len(x), sim.nv, dtype=F64)
-        qd[:, 5] = -speed
-        steps = round(0.06 / dt)
-        return sim.rollout(pb.State(q, qd), targets.expand(steps, len(x), -1)).qd[-1]
+    def __init__(self, dt: float, impacts: Impacts) -> None:
+        world = pb.World(gravity=(0.0, 0.0, -GRAVITY))
+        world.add_ground(friction=0.8)
+        dog = pb.load("laikago", "floating", dtype=F64)
+        servos = pb.PositionServo(kp=80.0, kd=2.0)
+        world.add(dog, name="dog", position=(0.0, 0.0, 0.6), collision_links=TOES, actuators=servos)
+        self.sim = world.compile(dt=dt, dtype=F64, impacts=impacts)
+        self.state = self.sim.initial_state()
 
-    offsets = torch.arange(OFFSETS, dtype=F64)[:, None] / OFFSETS * dt
-    x = state.q[:, 2:3] - gap + 0.02 * speed + speed * offsets
-    slopes = derivatives(simulated, x)[1][..., 0]
-    mean = slopes.mean(0)
-    scatter = (slopes - mean).norm(dim=1) / mean.norm()
+    def heights(self, dt: float) -> Tensor:
+        """Return starts (OFFSETS, 1) that put the first touch to as many places of a step, after 20 ms."""
+        gap = min(float(c.gap) for c in self.sim.contacts(_lowered(self.state, 0.1))[0]) + 0.1
+        offsets = torch.arange(OFFSETS, dtype=F64)[:, None] / OFFSETS * dt
+        return self.state.q[:, 2:3] - gap + self.speed * (0.02 + offsets)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return velocities (B, nv) at the end for heights (B, 1)."""
+        q = torch.cat([self.state.q[:, :2].expand(len(x), -1), x, self.state.q[:, 3:].expand(len(x), -1)], 1)
+        qd = torch.zeros(len(x), self.sim.nv, dtype=F64)
+        qd[:, 5] = -self.speed
+        targets = self.state.q[:, 7:].expand(round(0.06 / self.sim.dt), len(x), -1)
+        return self.sim.rollout(pb.State(q, qd), targets).qd[-1]
+
+
+@cache
+def true_dog(dt: float) -> Tensor:
+    """Return the derivatives (OFFSETS, nv) from the starts for a time step, by differences at one of 25 µs."""
+    dog = DroppedDog(2.5e-5, "split")
+    x = dog.heights(dt)
+    with torch.no_grad():
+        return (dog(x + 1e-7) - dog(x - 1e-7)) / 2e-7
+
+
+def dropped_dog(dt: float, impacts: Impacts) -> tuple[float, float]:
+    """Return how errors of the derivatives of a landing scatter over the starts, median and worst.
+
+    A scatter is a difference from their mean over the starts, relative to the derivative. Derivatives themselves change
+    over the starts, by 1.8 % in the median and 3.6 % at most at dt = 1 ms.
+    """
+    dog = DroppedDog(dt, impacts)
+    true = true_dog(dt)
+    errors = derivatives(dog, dog.heights(dt))[1][..., 0] - true
+    scatter = (errors - errors.mean(0)).norm(dim=1) / true.norm(dim=1)
     return float(scatter.median()), float(scatter.max())
 
 
@@ -167,7 +186,12 @@ def judge_others() -> list[Row]:
     measures = (
         ("bouncing ball, 400 heights: largest derivative, of the median", spike, "3", largest["split"] <= 3.0),
         ("cradle of three balls, gaps of 0.2 mm, dt 1 ms: last speed, energy", passed_on, "1 % of 1, 1", is_passed_on),
-        ("Laikago dropped: scatter, median / worst [%], dt 4 ms, 1 ms", scatter, "2 / 10 at 1 ms, falling", lands),
+        (
+            "Laikago dropped: scatter, median / worst [%], dt 4 ms, 1 ms",
+            scatter,
+            "2 / 10 at 1 ms, falling",
+            lands,
+        ),
     )
     return [Row(name, words["step"], words["split"], bar, passed) for name, words, bar, passed in measures]
 

@@ -1,8 +1,8 @@
 """One step of one world, split where something touches, in plain float64 torch: the yardstick for the split kernels.
 
     v    = the velocity of the whole step without what touches fast in it
-    t    = the moment of touching, gap(q (+) t v) = 0
-    q1   = q (+) t v,    v1 = qd + t / dt (v - qd)
+    t    = the moment of touching, gap(q (+) d(t)) = 0,    d(t) = t qd + t (t + dt) / 2 (v - qd) / dt
+    q1   = q (+) d(t),    v1 = qd + t / dt (v - qd)
     v2   = v1 + M^-1 J^T lam,    J v2 >= -e J v1 within the friction cone, at q1
 
 and then a step of dt - t from (q1, v2), of which the same is asked (docs/derivations/impacts.md). Pieces are those of
@@ -11,6 +11,7 @@ tests/reference/step.py; what touches is one contact, or one joint limit, at a t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ Tensor = torch.Tensor
 EVENTS = 8
 TOUCHING, RESTING = 1e-11, 1e-6
 NEWTON_STEPS = 12
+IMPACT_SOFTNESS = 1e-3
 
 
 class Problem(NamedTuple):
@@ -70,11 +72,20 @@ def limit_gap(row: ScalarRow, settings: Settings) -> Tensor:
     return row.bias * settings.dt / (1.0 if row.bias > 0.0 else settings.erp)
 
 
-def closes(gap: Tensor, before: Tensor, rate: Tensor, settings: Settings) -> bool:
-    """Return whether a gap closes within the step, at a speed that counts as an impact."""
-    if gap < -TOUCHING or gap + settings.dt * rate >= 0.0:
+def closes(gap: Tensor, before: Tensor, rate: Tensor, span: Tensor, settings: Settings) -> bool:
+    """Return whether a gap closes within the span, at a speed that counts as an impact."""
+    acceleration = (rate - before) / span
+    first = before + 0.5 * settings.dt * acceleration
+    if gap < -TOUCHING or gap + span * (first + 0.5 * span * acceleration) >= 0.0:
         return False
-    return bool(before + (-gap / rate) / settings.dt * (rate - before) < -settings.restitution_threshold)
+    gap = gap.clamp(min=0.0)
+    slope = (first**2 - 2.0 * acceleration * gap).sqrt() - first
+    return bool(slope > 0.0 and before + 2.0 * gap / slope * acceleration < -settings.restitution_threshold)
+
+
+def way(t: Tensor, qd: Tensor, velocity: Tensor, span: Tensor, settings: Settings) -> Tensor:
+    """Return the displacement after a time on the way to the velocity at the end of the span."""
+    return t * qd + 0.5 * t * (t + settings.dt) * (velocity - qd) / span
 
 
 def impulses(problem: Problem, start: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
@@ -116,7 +127,7 @@ def split_step(
         aside: list[Contact | ScalarRow] = []
         for contact in find_contacts(R, p, pairs or [], margin):
             J = contact_jacobian(model, dofs, contact)
-            if event < EVENTS and closes(contact.gap, J[0] @ qd, J[0] @ free, part):
+            if event < EVENTS and closes(contact.gap, J[0] @ qd, J[0] @ free, left, settings):
                 aside.append(contact)
                 continue
             is_closed = contact.pair is touched and contact.gap.abs() < TOUCHING
@@ -127,7 +138,8 @@ def split_step(
             )
         for row in limit_rows(model, q, part) + friction_rows(model, parameters, part):
             J = scalar_jacobian(row, model.nv)
-            if event < EVENTS and is_limit(row) and closes(limit_gap(row, part), J[0] @ qd, J[0] @ free, part):
+            is_fast = is_limit(row) and closes(limit_gap(row, part), J[0] @ qd, J[0] @ free, left, settings)
+            if event < EVENTS and is_fast:
                 aside.append(row)
                 continue
             bias = zero if is_limit(row) and row.dof == touched else row.bias
@@ -137,12 +149,13 @@ def split_step(
         velocity, lam = impulses(kept, free, part)
         if not aside:
             break
-        t, touched = moment_of_touch(model, parameters, q, velocity, aside, settings)
-        way = t * velocity
+        displacement = lambda t, qd=qd, velocity=velocity, left=left: way(t, qd, velocity, left, settings)  # noqa: E731
+        t, touched = moment_of_touch(model, parameters, q, displacement, aside)
+        moved = displacement(t)
         before = qd + t / left * (velocity - qd)
-        q, qd, left = integrate(model, q, way), turn_axes(model, before, way), left - t
+        q, qd, left = integrate(model, q, moved), turn_axes(model, before, moved), left - t
         qd = impact(model, parameters, q, qd, settings, pairs or [])
-    move = left * velocity
+    move = way(left, qd, velocity, left, settings)
     return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, kept.contacts)
 
 
@@ -150,15 +163,14 @@ def moment_of_touch(
     model: Model,
     parameters: Parameters,
     q: Tensor,
-    velocity: Tensor,
+    displacement: Callable[[Tensor], Tensor],
     aside: list[Contact | ScalarRow],
-    settings: Settings,
 ) -> tuple[Tensor, Pair | int]:
-    """Return when the first of what was set aside touches on the path of the velocity, and its pair or dof."""
+    """Return when the first of what was set aside touches on its way, and its pair or dof."""
     coordinate = coordinate_of_dof(model)
 
     def gap_after(thing: Contact | ScalarRow, t: Tensor) -> Tensor:
-        moved = integrate(model, q, t * velocity)
+        moved = integrate(model, q, displacement(t))
         if isinstance(thing, Contact):
             R, p, _ = link_poses(model, parameters, moved)
             return find_contacts(R, p, [thing.pair], torch.inf)[0].gap
@@ -200,7 +212,8 @@ def impact(
             problem.scalars.append(row)
             problem.rows.append(scalar_jacobian(row, model.nv))
             problem.biases.append(zero[None])
-    return impulses(problem, qd, settings)[0]
+    # it hardly gives way
+    return impulses(problem, qd, settings._replace(cfm=IMPACT_SOFTNESS * settings.cfm))[0]
 
 
 def split_rollout(

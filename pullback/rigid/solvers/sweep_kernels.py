@@ -24,6 +24,7 @@ from pullback.rigid.step.constraint_kernels import (
     add_scalar_row,
     row_dots,
     scalar_dot,
+    softness,
 )
 from pullback.rigid.step.problem_kernels import Job
 from pullback.spatial.arrays import load3, load6, rows_from, store
@@ -90,7 +91,7 @@ def solve(job: Job, limit: int, nc: int, ns: int, first: int, w: int, scratch: w
     lam = rows_from(scratch, first)
     s = rows_from(scratch, place.s)
     zero = s.dtype(0.0)
-    cfm = s.dtype(settings.cfm)
+    cfm = softness(settings, scratch[place.span, w])
     tolerance = s.dtype(settings.tolerance)
     sweeps = int(0)
     sweeps_left = int(limit)

@@ -62,6 +62,12 @@ def rate_of(scene: Scene, a: int, qd: wp.array2d(dtype=Any), w: int):
 
 
 @wp.func
+def time_ahead(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return how far ahead [s] the velocities are that actuators and damping act at: a step, or nothing."""
+    return scratch.dtype(job.settings.ahead)
+
+
+@wp.func
 def is_ahead(job: Job, a: int, numbers: Any):
     """Tell whether an actuator's force is that at the velocity after the step."""
     zero = numbers.dtype(0.0)
@@ -158,7 +164,7 @@ def inertia_share(job: Job, a: int, parameters: wp.array2d(dtype=Any), w: int, s
     if is_ahead(job, a, numbers_of(job, a, parameters, w)):
         if scratch[job.scratch.held + a, w] == zero:
             share = scratch.dtype(job.scene.actuator_share[job.scene.actuator_start[a]])
-    return scratch.dtype(job.settings.ahead) * share * share
+    return time_ahead(job, w, scratch) * share * share
 
 
 @wp.func
@@ -203,15 +209,18 @@ def limit_actuators(
 ):
     """Hold the actuators whose forces at the velocity after the step exceed their bounds; return whether there are any.
 
-    The velocity stands in scratch. An actuator that is held stays so.
+    The velocity stands in scratch. An actuator that is held stays so. In a part of a step forces are those at a
+    velocity further on than its end (docs/derivations/impacts.md, eq. (11)).
     """
     q = rows_from(scratch, job.scratch.q)
+    beyond = time_ahead(job, w, scratch) / scratch[job.scratch.span, w] - scratch.dtype(1.0)
     zero = scratch.dtype(0.0)
     found = bool(False)
     for a in range(job.scene.nactuator):
         numbers = numbers_of(job, a, parameters, w)
         if is_ahead(job, a, numbers) and scratch[job.scratch.held + a, w] == zero:
             rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.velocity), w)
+            rate += beyond * (rate - rate_of(job.scene, a, rows_from(scratch, job.scratch.qd), w))
             force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
             if force < numbers[LEAST]:
                 scratch[job.scratch.held + a, w] = scratch.dtype(-1.0)
@@ -239,7 +248,7 @@ def actuator_forces_vjp(
         adj = rate_of(scene, a, adj_force, w)
         rate = rate_of(scene, a, qd, w)
         if is_ahead(job, a, numbers_of(job, a, parameters, w)):
-            rate += scratch.dtype(job.settings.ahead) * rate_of(scene, a, rows_from(scratch, motion.acceleration), w)
+            rate += time_ahead(job, w, scratch) * rate_of(scene, a, rows_from(scratch, motion.acceleration), w)
         force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
         for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
             v = scene.actuator_dof[k]

@@ -271,7 +271,7 @@ def contact_block(
         d22 += y[2] * y[2]
         approach += y[0] * start[v, w]
         free += y[0] * s[v, w]
-    cfm = Y.dtype(settings.cfm)
+    cfm = softness(settings, dt)
     one = Y.dtype(1.0)
     moves = wp.vector(one, one, one)
     # seldom: look closer where an impulse moves one direction a million times less than another, or none much
@@ -324,6 +324,12 @@ def is_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any, r
     """Return whether a contact's row is that of an impact: it bounces, and touches within dt at the speed it has."""
     zero = type(gap)(0.0)
     return restitution > zero and approach < -type(gap)(settings.threshold) and gap + dt * approach < zero
+
+
+@wp.func
+def softness(settings: ContactSettings, span: Any):
+    """Return what is added to the diagonal of the problem [1/kg]; parts of a split step may have their own."""
+    return type(span)(settings.cfm)
 
 
 @wp.func

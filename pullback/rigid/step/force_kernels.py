@@ -4,7 +4,12 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.step.actuator_kernels import actuator_forces_vjp, add_actuator_forces, add_actuator_inertias
+from pullback.rigid.step.actuator_kernels import (
+    actuator_forces_vjp,
+    add_actuator_forces,
+    add_actuator_inertias,
+    time_ahead,
+)
 from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
 from pullback.rigid.step.gyroscopic_kernels import subtract_lone_forces, subtract_lone_forces_vjp
 from pullback.rigid.step.problem_kernels import Job, Motion
@@ -14,14 +19,35 @@ from pullback.spatial.arrays import rows_from
 
 
 @wp.func
+def time_short(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return by how much less than a step [s] actuators and damping look ahead in the part of it at hand."""
+    return scratch.dtype(job.settings.ahead) - time_ahead(job, w, scratch)
+
+
+@wp.func
 def subtract_damping_ahead(
     job: Job, parameters: wp.array2d(dtype=Any), w: int, M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
 ):
-    """Take the inertia that stands for joint damping within a step out of M: an impact takes no time."""
+    """Leave of the inertia that stands for joint damping, which is that of a step, that of the part of it at hand."""
     nv = job.scene.topology.nv
-    for v in range(nv):
-        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
-        M[v * nv + v, w] = M[v * nv + v, w] - scratch.dtype(job.settings.ahead) * damping
+    short = time_short(job, w, scratch)
+    if short > scratch.dtype(0.0):
+        for v in range(nv):
+            damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+            M[v * nv + v, w] = M[v * nv + v, w] - short * damping
+
+
+@wp.func
+def damping_ahead_vjp(
+    job: Job, y: wp.array2d(dtype=Any), z: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of joint damping in y^T M z, by what `subtract_damping_ahead` takes from M."""
+    short = time_short(job, w, scratch)
+    if adj_parameters and short > scratch.dtype(0.0):
+        for v in range(job.scene.topology.nv):
+            row = job.parameters.dofs + DOF_ROWS * v + DAMPING
+            adj_parameters[row, w] = adj_parameters[row, w] - short * y[v, w] * z[v, w]
 
 
 @wp.func
@@ -42,9 +68,8 @@ def free_forces(
         force[v, w] = -force[v, w]
     add_actuator_forces(job, q, qd, u, parameters, w, scratch, force)
     add_actuator_inertias(job, parameters, w, scratch, L)
+    subtract_damping_ahead(job, parameters, w, L, scratch)
     if job.stages == 0:
-        if scratch[job.scratch.span, w] == scratch.dtype(0.0):
-            subtract_damping_ahead(job, parameters, w, L, scratch)
         subtract_lone_forces(
             scene.topology, parameters.dtype(job.settings.dt), qd, rows_from(parameters, rows.inertias),
             rows_from(parameters, rows.dofs), w, force,
@@ -85,6 +110,7 @@ def forces_vjp(
         )  # fmt: skip
     for v in range(job.scene.topology.nv):
         adj_force[v, w] = -adj_force[v, w]
+    damping_ahead_vjp(job, adj_force, rows_from(scratch, motion.acceleration), w, adj_parameters, scratch)
     inverse_dynamics_vjp(
         job.scene.topology, q, qd, rows_from(scratch, motion.acceleration), dynamics_rows(job, parameters, nowhere),
         adj_force, w, adj_q, adj_qd, nowhere, dynamics_rows(job, adj_parameters, nowhere),

@@ -4,7 +4,7 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.step.constraint_kernels import BIAS, BLOCK_ROWS, SCALAR_BIAS, SCALAR_ROWS, resolution
+from pullback.rigid.step.constraint_kernels import BIAS, BLOCK_ROWS, SCALAR_BIAS, SCALAR_ROWS, resolution, softness
 from pullback.rigid.step.problem_kernels import Job, add_all_rows
 from pullback.rigid.step.warm_kernels import load_impulses
 from pullback.spatial.arrays import rows_from
@@ -42,7 +42,7 @@ def raised_by_impulses(job: Job, ncontact: int, nscalar: int, w: int, scratch: w
     place = job.scratch
     lam = rows_from(scratch, place.lam)
     half = scratch.dtype(0.5)
-    cfm = scratch.dtype(job.settings.cfm)
+    cfm = softness(job.settings, scratch[place.span, w])
     raised = scratch.dtype(0.0)
     for v in range(job.scene.topology.nv):
         s = scratch[place.s + v, w]

@@ -22,6 +22,7 @@ from pullback.rigid.step.constraint_kernels import (
     own_diagonal,
     row_dots,
     scalar_dot,
+    softness,
 )
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -165,7 +166,7 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
     columns = rows_from(scratch, place.columns)
     m = 3 * nc + ns
     zero = scratch.dtype(0.0)
-    cfm = scratch.dtype(job.settings.cfm)
+    cfm = softness(job.settings, scratch[place.span, w])
     for c in range(nc):
         free = row_dots(scene, contacts, c, Y, s, w)
         store(b, 3 * c, w, wp.vector(free[0] + blocks[c * BLOCK_ROWS + BIAS, w], free[1], free[2]))

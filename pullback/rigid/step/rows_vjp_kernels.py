@@ -29,10 +29,11 @@ from pullback.rigid.step.constraint_kernels import (
 )
 from pullback.rigid.step.coupling_kernels import coupling_bias_vjp, coupling_jacobian_vjp
 from pullback.rigid.step.dynamics_kernels import add_transposed_product, solve_factor
+from pullback.rigid.step.force_kernels import damping_ahead_vjp
 from pullback.rigid.step.jacobian_kernels import jacobian_vjp
 from pullback.rigid.step.problem_kernels import Job, add_all_rows
 from pullback.robot.crba_kernels import mass_product_vjp
-from pullback.robot.topology import ARMATURE, DAMPING, DOF_ROWS
+from pullback.robot.topology import ARMATURE, DOF_ROWS
 from pullback.spatial.arrays import load3, rows_from, store
 
 # what a term consists of, as flags
@@ -293,10 +294,7 @@ def mass_matrix_vjp(
         for v in range(job.scene.topology.nv):
             row = DOF_ROWS * v + ARMATURE
             adj_dofs[row, w] = adj_dofs[row, w] + y[v, w] * z[v, w]
-            if scratch[job.scratch.span, w] == scratch.dtype(0.0):
-                # an impact has no inertia for joint damping
-                row = DOF_ROWS * v + DAMPING
-                adj_dofs[row, w] = adj_dofs[row, w] - scratch.dtype(job.settings.ahead) * y[v, w] * z[v, w]
+        damping_ahead_vjp(job, y, z, w, adj_parameters, scratch)
         actuator_inertias_vjp(job, parameters, w, adj_parameters, scratch)
 
 

@@ -1,12 +1,13 @@
 """A step that is split where something touches (docs/derivations/impacts.md): drift, impact, and the rest of the step.
 
     v    = the velocity of the whole step without what touches fast in it
-    t    = the moment of touching, gap(q (+) t v) = 0                                           (3)
-    q1   = q (+) t v,    v1 = qd + t / dt (v - qd)                                              (5)
+    t    = the moment of touching on the way d(t) there, gap(q (+) d(t)) = 0                    (4)
+    q1   = q (+) d(t),    v1 = qd + t / dt (v - qd)                                             (5)
     v2   = v1 + M^-1 J^T lam,    J v2 >= -e J v1 within the friction cone, at q1                (6)
 
 and then a step of dt - t from (q1, v2), in which something else may touch. A step in which nothing touches fast is the
-one of step_kernels.py.
+one of step_kernels.py. Parts of a step are made to err as the same stretch of a whole step does (section 4): what is
+left of the error of a derivative then does not depend on where in a step a touch falls.
 """
 
 from typing import Any
@@ -44,7 +45,6 @@ from pullback.rigid.step.step_kernels import (
     let_go_of_actuators,
     move,
     span_whole_step,
-    write_velocities,
 )
 from pullback.rigid.step.touch_kernels import (
     NOTHING_TOUCHES,
@@ -52,8 +52,8 @@ from pullback.rigid.step.touch_kernels import (
     contact_closing_time,
     find_touch,
     limit_closing_time,
-    normal_rate,
     touch_tolerance,
+    write_way,
 )
 from pullback.spatial.arrays import rows_from
 
@@ -63,8 +63,55 @@ DRIFT = wp.constant(1)  # to the moment of touching
 IMPACT = wp.constant(2)  # takes no time
 DONE = wp.constant(3)
 
+LEAST_SPAN = wp.constant(1e-9)
+"""What is left of a step after a touch at its very end, in steps."""
 RESTING = wp.constant(1e-6)
 """Contacts that are closer [m, rad], and do not approach, take part in an impact."""
+
+
+# -- parts that err as whole steps do ------------------------------------------------------------------------------
+
+
+@wp.func
+def time_ahead_in_part(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return how far ahead [s] the velocities are that actuators and damping act at in a part of a step, eq. (11).
+
+    It is the step in a whole one, half of that and of the part in a part, and nothing in an impact.
+    """
+    span = scratch[job.scratch.span, w]
+    ahead = scratch.dtype(0.0)
+    if span > ahead:
+        share = scratch.dtype(0.5) * (scratch.dtype(1.0) + span / scratch.dtype(job.settings.dt))
+        ahead = scratch.dtype(job.settings.ahead) * share
+    return ahead
+
+
+@wp.func
+def travel_beyond(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return how much of v - qd is added to the velocity that coordinates move by in the last part, eq. (12)."""
+    span = scratch[job.scratch.span, w]
+    share = scratch.dtype(0.0)
+    if span > share:
+        share = scratch.dtype(0.5) * (scratch.dtype(job.settings.dt) - span) / span
+    return share
+
+
+@wp.func
+def write_velocities_of_part(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the velocity after a part of a step, and the one that coordinates move by, eq. (12).
+
+    Return that impulses within a step do not make the two differ: impacts have parts of their own.
+    """
+    place = job.scratch
+    velocity = rows_from(scratch, place.velocity)
+    for v in range(job.scene.topology.nv):
+        velocity[v, w] = scratch[place.s + v, w]
+    solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+    share = travel_beyond(job, w, scratch)
+    for v in range(job.scene.topology.nv):
+        beyond = share * (velocity[v, w] - scratch[place.qd + v, w])
+        scratch[place.travel + v, w] = velocity[v, w] + beyond
+    return False
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
@@ -144,18 +191,15 @@ def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dt
 
 
 @wp.func
-def begins_with_impact(job: Job, nc: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether something that bounces overlaps already, and approaches."""
+def begins_with_impact(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether something overlaps already, and approaches fast."""
     place = job.scratch
     threshold = scratch.dtype(job.settings.threshold)
     found = bool(False)
     for c in range(nc):
-        row = place.contacts + c * CONTACT_ROWS
-        if scratch[row + GAP, w] < -touch_tolerance(threshold):
-            restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
-            if restitution > scratch.dtype(0.0):
-                if normal_rate(job, c, place.start, w, scratch) < -threshold:
-                    found = True
+        if scratch[place.contacts + c * CONTACT_ROWS + GAP, w] < -touch_tolerance(threshold):
+            if scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w] < -threshold:
+                found = True
     return found
 
 
@@ -181,14 +225,13 @@ def write_impact_rows(
     while c < nc:
         block = place.blocks + c * BLOCK_ROWS
         row = place.contacts + c * CONTACT_ROWS
-        approach = normal_rate(job, c, place.start, w, scratch)
+        approach = scratch[block + APPROACH, w]
         if takes_part(scratch[row + GAP, w], approach, threshold):
             restitution = zero
             if approach < -threshold:
                 restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
             scratch[block + BIAS, w] = restitution * approach
             scratch[block + RESTITUTION, w] = restitution
-            scratch[block + APPROACH, w] = approach
             scratch[block + FRACTION, w] = zero
             scratch[block + SHARE, w] = zero
             scratch[block + SLOPE, w] = zero
@@ -230,7 +273,7 @@ def arrange(
     if part == WHOLE:
         settle(job, touched, nc, ns, w, scratch)
         if may_split and events < MAX_EVENTS:
-            if events == 0 and begins_with_impact(job, nc, parameters, w, scratch):
+            if events == 0 and begins_with_impact(job, nc, w, scratch):
                 chosen = IMPACT
             else:
                 count, count_scalar = set_aside(job, found, nscalar, w, scratch)
@@ -246,14 +289,6 @@ def arrange(
 
 
 @wp.func
-def take_no_time(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Let the problem be that of an impact, in which forces of actuators do nothing."""
-    scratch[job.scratch.span, w] = scratch.dtype(0.0)
-    for a in range(job.scene.nactuator):
-        scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
-
-
-@wp.func
 def solve_part(
     job: Job, part: int, events: int, touched: int, may_split: bool, as_matrix: bool, u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
@@ -264,10 +299,9 @@ def solve_part(
     there are may be more than there is room for.
     """
     asked = int(part)
+    let_go_of_actuators(job, w, scratch)
     if part == IMPACT:
-        take_no_time(job, w, scratch)
-    else:
-        let_go_of_actuators(job, w, scratch)
+        scratch[job.scratch.span, w] = scratch.dtype(0.0)
     chosen = int(part)
     found = int(0)
     nscalar = int(0)
@@ -290,7 +324,7 @@ def solve_part(
         if again:
             # it begins with one
             asked = IMPACT
-            take_no_time(job, w, scratch)
+            scratch[job.scratch.span, w] = scratch.dtype(0.0)
         else:
             sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
             if chosen != IMPACT:
@@ -315,15 +349,18 @@ def is_split_here(
 
 @wp.func
 def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
-    """Move the state in scratch to the moment of touching, eq. (5); `velocity` is that of the whole span."""
+    """Move the state in scratch to the moment of touching, eqs. (3) and (5); `velocity` is that of the whole span."""
     place = job.scratch
+    one = scratch.dtype(1.0)
     qd = rows_from(scratch, place.qd)
     velocity = rows_from(scratch, place.velocity)
-    share = time / scratch[place.span, w]
+    way = rows_from(scratch, place.travel)
+    span = scratch[place.span, w]
+    write_way(job, time, span, qd, velocity, w, way)
     for v in range(job.scene.topology.nv):
-        qd[v, w] = qd[v, w] + share * (velocity[v, w] - qd[v, w])
-    integrate(job.scene, time, velocity, w, rows_from(scratch, place.q))
-    turn_axes(job.scene, time, velocity, w, qd)
+        qd[v, w] = qd[v, w] + time / span * (velocity[v, w] - qd[v, w])
+    integrate(job.scene, one, way, w, rows_from(scratch, place.q))
+    turn_axes(job.scene, one, way, w, qd)
 
 
 @wp.func
@@ -336,11 +373,42 @@ def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
+def time_left(job: Job, left: Any, time: Any):
+    """Return what is left of a step after a time: never nothing, since parts divide by it."""
+    return wp.max(left - time, type(left)(LEAST_SPAN) * type(left)(job.settings.dt))
+
+
+@wp.func
+def following(
+    job: Job, part: int, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return which part follows one that is solved, and for an impact when it is, and of what.
+
+    WHOLE after a drift means that the step is not to be split there.
+    """
+    after = int(DONE)
+    time = scratch.dtype(0.0)
+    what = int(-1)
+    if part == DRIFT:
+        write_velocities_of_part(job, nc, w, scratch)
+        moment, touching = find_touch(job, nc, found, ns, nscalar, parameters, w, scratch)
+        time = moment
+        what = touching
+        if what == UNDECIDED:
+            after = WHOLE
+        elif what != NOTHING_TOUCHES:
+            after = IMPACT
+    elif part == IMPACT:
+        after = WHOLE
+    return after, time, what
+
+
+@wp.func
 def split_step(
     job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
     """Do one step on the state in scratch, split where something touches; return its status."""
-    place = job.scratch
     status = int(OK)
     left = scratch.dtype(job.settings.dt)
     part = int(WHOLE)
@@ -348,37 +416,26 @@ def split_step(
     touched = int(-1)
     may_split = bool(True)
     while part != DONE:
-        scratch[place.span, w] = left
+        scratch[job.scratch.span, w] = left
         chosen, nc, ns, close, nscalar, sweeps = solve_part(
             job, part, events, touched, may_split, False, u, parameters, w, scratch
         )  # fmt: skip
         found = wp.min(close, job.scene.max_contacts)
-        part = chosen
         if close > found:
             status = status | OVERFLOW
         if sweeps < 0:
             status = status | NOT_CONVERGED
-        if part == DRIFT:
-            write_velocities(job, nc, w, scratch)
-            time, what = find_touch(job, nc, found, ns, nscalar, parameters, w, scratch)
-            if what == UNDECIDED:
-                may_split = False
-                part = WHOLE
-            elif what == NOTHING_TOUCHES:
-                part = DONE
-            else:
-                drift(job, time, w, scratch)
-                left = left - time
-                touched = what
-                part = IMPACT
-        elif part == IMPACT:
+        after, time, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, scratch)
+        if after == IMPACT:
+            drift(job, time, w, scratch)
+            left = time_left(job, left, time)
+            touched = what
+        elif chosen == IMPACT:
             take_velocity(job, w, scratch)
             events += 1
-            may_split = True
-            part = WHOLE
-        else:
-            part = DONE
-        if part == DONE:
+        elif after == DONE:
             if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
                 status = status | NOT_FINITE
+        may_split = chosen != DRIFT or after != WHOLE
+        part = after
     return status

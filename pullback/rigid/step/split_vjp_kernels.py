@@ -1,4 +1,4 @@
-"""The adjoint of a step that is split where something touches (docs/derivations/impacts.md, sections 4 and 5).
+"""The adjoint of a step that is split where something touches (docs/derivations/impacts.md, sections 5 and 6).
 
 The step is done again, and what each touch starts from is kept. Then its parts are pulled back, last first, each by
 the adjoint of step_vjp_kernels.py. A part that follows a touch is shorter the later that comes: with P the derivative
@@ -11,7 +11,8 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, GAP, PAIR
+from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, FALL, GAP, PAIR
+from pullback.rigid.step.actuator_kernels import inertia_share, numbers_of, time_ahead
 from pullback.rigid.step.constraint_kernels import (
     BIAS,
     BLOCK_ROWS,
@@ -24,6 +25,7 @@ from pullback.rigid.step.constraint_kernels import (
     is_limit,
 )
 from pullback.rigid.step.dynamics_kernels import solve_transposed
+from pullback.rigid.step.event_kernels import EVENT_NUMBERS, SPAN, TIME, WHAT, event_row, keep_event, restore_event
 from pullback.rigid.step.integrate_kernels import integrate_vjp, turn_axes_vjp
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
@@ -33,10 +35,14 @@ from pullback.rigid.step.split_kernels import (
     IMPACT,
     WHOLE,
     drift,
+    following,
     solve_part,
     take_velocity,
+    time_left,
+    travel_beyond,
+    write_velocities_of_part,
 )
-from pullback.rigid.step.step_kernels import move, write_acceleration, write_velocities
+from pullback.rigid.step.step_kernels import move, write_acceleration
 from pullback.rigid.step.step_vjp_kernels import (
     clear_geometry,
     free_motion_vjp,
@@ -45,68 +51,21 @@ from pullback.rigid.step.step_vjp_kernels import (
     motion_vjp,
     solution_vjp,
 )
-from pullback.rigid.step.touch_kernels import NOTHING_TOUCHES, UNDECIDED, find_touch
+from pullback.rigid.step.touch_kernels import way_rate, way_share, write_way
+from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
-
-# numbers of a touch that are kept, before its q, qd and velocity
-SPAN = wp.constant(0)  # time that was left before it
-TIME = wp.constant(1)  # from there to the touch; negative: it begins with one
-WHAT = wp.constant(2)
-EVENT_NUMBERS = wp.constant(3)
-
-
-@wp.func
-def event_row(job: Job, k: int):
-    """Return where the k-th touch of the step stands in scratch."""
-    return job.scratch.events + k * (EVENT_NUMBERS + job.scene.nq + 2 * job.scene.topology.nv)
-
-
-@wp.func
-def keep_event(job: Job, k: int, span: Any, time: Any, what: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Keep a touch: the state it starts from, which is that in scratch, and the velocity that leads to it."""
-    place = job.scratch
-    row = event_row(job, k)
-    nq = job.scene.nq
-    nv = job.scene.topology.nv
-    scratch[row + SPAN, w] = span
-    scratch[row + TIME, w] = time
-    scratch[row + WHAT, w] = scratch.dtype(what)
-    for r in range(nq):
-        scratch[row + EVENT_NUMBERS + r, w] = scratch[place.q + r, w]
-    for r in range(nv):
-        scratch[row + EVENT_NUMBERS + nq + r, w] = scratch[place.qd + r, w]
-        scratch[row + EVENT_NUMBERS + nq + nv + r, w] = scratch[place.velocity + r, w]
-
-
-@wp.func
-def restore_event(job: Job, k: int, part: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Make the state before a touch, or the one at it, the current one, and its span that of the step."""
-    place = job.scratch
-    row = event_row(job, k)
-    nq = job.scene.nq
-    nv = job.scene.topology.nv
-    time = scratch[row + TIME, w]
-    scratch[place.span, w] = scratch[row + SPAN, w]
-    for r in range(nq):
-        scratch[place.q + r, w] = scratch[row + EVENT_NUMBERS + r, w]
-    for r in range(nv):
-        scratch[place.qd + r, w] = scratch[row + EVENT_NUMBERS + nq + r, w]
-        scratch[place.velocity + r, w] = scratch[row + EVENT_NUMBERS + nq + nv + r, w]
-    if part == IMPACT and time >= scratch.dtype(0.0):
-        drift(job, time, w, scratch)
-
 
 # -- parts of a step ---------------------------------------------------------------------------------------------------
 
 
 @wp.func
-def path_vjp(
+def way_vjp(
     job: Job, time: Any, span: Any, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any),
     velocity: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Pull the cotangents of the state at a touch back through eq. (5).
 
-    Write adj_q, the cotangent `zeta` of the displacement t v, and `gamma` of qd + t / dt (v - qd).
+    Write adj_q, the cotangent `zeta` of the displacement d, and `gamma` of qd + t / h (v - qd).
     """
     place = job.scratch
     scene = job.scene
@@ -115,8 +74,8 @@ def path_vjp(
     before = rows_from(scratch, place.y)
     zeta = rows_from(scratch, place.zeta)
     gamma = rows_from(scratch, place.gamma)
+    write_way(job, time, span, qd, velocity, w, way)
     for v in range(scene.topology.nv):
-        way[v, w] = time * velocity[v, w]
         before[v, w] = qd[v, w] + time / span * (velocity[v, w] - qd[v, w])
         gamma[v, w] = scratch[place.next_adj_qd + v, w]
     integrate_vjp(scene, one, q, way, rows_from(scratch, place.next_adj_q), w, rows_from(scratch, place.adj_q), zeta)
@@ -127,23 +86,47 @@ def path_vjp(
 def drift_vjp(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Pull the cotangents of the state at a touch back to the velocity of the whole span, as gamma, and to q and qd.
 
-    That of qd is kept in `adj_before`. Return the derivative by the span, at the same velocity and time.
+    That of qd is kept in `adj_before`, eq. (8). Return the derivative by the span, at the same velocity and time.
     """
     place = job.scratch
     scene = job.scene
     span = scratch[place.span, w]
     share = time / span
+    on_way, by_time = way_share(job, time, span)
     velocity = rows_from(scratch, place.velocity)
     qd = rows_from(scratch, place.qd)
     gamma = rows_from(scratch, place.gamma)
-    write_acceleration(job, w, scratch)
-    path_vjp(job, time, span, rows_from(scratch, place.q), qd, velocity, w, scratch)
+    way_vjp(job, time, span, rows_from(scratch, place.q), qd, velocity, w, scratch)
     adj_span = scratch.dtype(0.0)
     for v in range(scene.topology.nv):
-        adj_span -= share / span * gamma[v, w] * (velocity[v, w] - qd[v, w])
-        scratch[place.adj_before + v, w] = (scratch.dtype(1.0) - share) * gamma[v, w]
-        gamma[v, w] = share * gamma[v, w] + time * scratch[place.zeta + v, w]
+        asked = share * gamma[v, w] + on_way * scratch[place.zeta + v, w]
+        adj_span -= asked * (velocity[v, w] - qd[v, w]) / span
+        scratch[place.adj_before + v, w] = gamma[v, w] + time * scratch[place.zeta + v, w] - asked
+        gamma[v, w] = asked
     solve_transposed(scene, rows_from(scratch, place.L), w, gamma)
+    return adj_span
+
+
+@wp.func
+def last_motion_vjp(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Pull the cotangents of the state after the last part back as those of a step, eq. (12), and as `drift_vjp`."""
+    place = job.scratch
+    motion_vjp(job, nc, w, scratch)
+    span = scratch[place.span, w]
+    share = travel_beyond(job, w, scratch)
+    by_span = scratch.dtype(0.5) * scratch.dtype(job.settings.dt) / (span * span)
+    beyond = rows_from(scratch, place.y)
+    adj_span = scratch.dtype(0.0)
+    for v in range(job.scene.topology.nv):
+        zeta = scratch[place.zeta + v, w]
+        gained = scratch[place.velocity + v, w] - scratch[place.qd + v, w]
+        adj_span += zeta * (scratch[place.travel + v, w] / span - by_span * gained)
+        beyond[v, w] = share * zeta
+        scratch[place.adj_before + v, w] = -share * zeta
+    if share > scratch.dtype(0.0):
+        solve_transposed(job.scene, rows_from(scratch, place.L), w, beyond)
+        for v in range(job.scene.topology.nv):
+            scratch[place.gamma + v, w] = scratch[place.gamma + v, w] + beyond[v, w]
     return adj_span
 
 
@@ -161,7 +144,7 @@ def impact_velocity_vjp(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 @wp.func
 def span_vjp(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return the derivative by the span of the velocity that a step finds, eq. (9); `eta` and multipliers are there."""
+    """Return the derivative by the span of the velocity that a part finds, eq. (9); `eta` and multipliers are there."""
     place = job.scratch
     zero = scratch.dtype(0.0)
     total = zero
@@ -182,12 +165,49 @@ def span_vjp(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any))
 
 
 @wp.func
+def ahead_vjp(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return the derivative by the span through how far actuators and damping look ahead, eq. (13)."""
+    place = job.scratch
+    total = scratch.dtype(0.0)
+    for v in range(job.scene.topology.nv):
+        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+        total += scratch[place.nu + v, w] * damping * scratch[place.acceleration + v, w]
+    total = total * time_ahead(job, w, scratch)
+    for a in range(job.scene.nactuator):
+        v = job.scene.actuator_dof[job.scene.actuator_start[a]]
+        k = inertia_share(job, a, parameters, w, scratch) * numbers_of(job, a, parameters, w)[FALL]
+        total += scratch[place.nu + v, w] * k * scratch[place.acceleration + v, w]
+    # in proportion to what there is ahead
+    span = scratch[place.span, w]
+    return -total * span / (span + scratch.dtype(job.settings.dt))
+
+
+@wp.func
+def part_motion_vjp(job: Job, part: int, time: Any, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Pull the cotangents of the state after a part of a step back to its velocity, as gamma, and to q and qd.
+
+    `time` is that of a drift. What qd gets is kept in `adj_before`. Return the derivative by the span.
+    """
+    adj_span = scratch.dtype(0.0)
+    clear_geometry(job, nc, w, scratch)
+    if part == WHOLE:
+        adj_span = last_motion_vjp(job, nc, w, scratch)
+    else:
+        write_velocities_of_part(job, nc, w, scratch)
+        if part == DRIFT:
+            write_acceleration(job, w, scratch)
+            adj_span = drift_vjp(job, time, w, scratch)
+        else:
+            impact_velocity_vjp(job, w, scratch)
+    return adj_span
+
+
+@wp.func
 def part_vjp(
     # model
     job: Job,
-    # in: which part, the time of its drift, its contacts, scalar rows and sweeps
+    # in: which part, its contacts, scalar rows and sweeps; the cotangents that `part_motion_vjp` leaves, in scratch
     part: int,
-    time: Any,
     nc: int,
     ns: int,
     sweeps: int,
@@ -200,24 +220,11 @@ def part_vjp(
     scratch: wp.array2d(dtype=Any),
     nowhere: wp.array2d(dtype=Any),
 ):
-    """Pull the cotangents of the state after a part of a step back through it; return the derivative by its span."""
+    """Pull the cotangent of the velocity that a part of a step finds back through it; return that of its span."""
     place = job.scratch
     adj_span = scratch.dtype(0.0)
-    shifted = bool(False)
-    clear_geometry(job, nc, w, scratch)
-    if part == WHOLE:
-        shifted = motion_vjp(job, nc, w, scratch)
-        for v in range(job.scene.topology.nv):
-            adj_span += scratch[place.zeta + v, w] * scratch[place.travel + v, w]
-        adj_span = adj_span / scratch[place.span, w]
-    else:
-        write_velocities(job, nc, w, scratch)
-        if part == DRIFT:
-            adj_span = drift_vjp(job, time, w, scratch)
-        else:
-            impact_velocity_vjp(job, w, scratch)
-    impulses_vjp(job, nc, ns, shifted, w, scratch)
-    solution_vjp(job, nc, ns, sweeps, shifted, u, parameters, w, adj_parameters, scratch)
+    impulses_vjp(job, nc, ns, False, w, scratch)
+    solution_vjp(job, nc, ns, sweeps, False, u, parameters, w, adj_parameters, scratch)
     if part == IMPACT:
         # M (v2 - v1) = J^T lam takes the place of the equations of motion
         for v in range(job.scene.topology.nv):
@@ -225,9 +232,8 @@ def part_vjp(
             scratch[place.z + v, w] = scratch[place.velocity + v, w] - scratch[place.qd + v, w]
         mass_matrix_vjp(job, parameters, w, adj_parameters, scratch)
     else:
-        adj_span += span_vjp(job, nc, ns, w, scratch)
+        adj_span = span_vjp(job, nc, ns, w, scratch) + ahead_vjp(job, parameters, w, scratch)
         free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
-    if part == DRIFT:
         for v in range(job.scene.topology.nv):
             scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + scratch[place.adj_before + v, w]
     return adj_span
@@ -292,23 +298,23 @@ def moment_vjp(
     qd = rows_from(scratch, row + EVENT_NUMBERS + scene.nq)
     velocity = rows_from(scratch, row + EVENT_NUMBERS + scene.nq + scene.topology.nv)
     one = scratch.dtype(1.0)
-    path_vjp(job, time, span, q, qd, velocity, w, scratch)
+    share, by_time = way_share(job, time, span)
+    way_vjp(job, time, span, q, qd, velocity, w, scratch)
     adj_time = -adj_left
     for v in range(scene.topology.nv):
-        gained = (velocity[v, w] - qd[v, w]) / span
-        adj_time += scratch[place.zeta + v, w] * velocity[v, w] + scratch[place.gamma + v, w] * gained
+        adj_time += scratch[place.zeta + v, w] * way_rate(by_time, qd[v, w], velocity[v, w])
+        adj_time += scratch[place.gamma + v, w] * (velocity[v, w] - qd[v, w]) / span
     # how fast the gap closes on this path
     gap_vjp(job, what, one, nc, ns, parameters, w, nowhere, scratch)
     way = rows_from(scratch, place.rates)
-    for v in range(scene.topology.nv):
-        way[v, w] = time * velocity[v, w]
+    write_way(job, time, span, qd, velocity, w, way)
     integrate_vjp(
         scene, one, q, way, rows_from(scratch, place.adj_q), w, rows_from(scratch, place.trial_q),
         rows_from(scratch, place.zeta),
     )  # fmt: skip
     rate = scratch.dtype(0.0)
     for v in range(scene.topology.nv):
-        rate += scratch[place.zeta + v, w] * velocity[v, w]
+        rate += scratch[place.zeta + v, w] * way_rate(by_time, qd[v, w], velocity[v, w])
     gap_vjp(job, what, -adj_time / rate, nc, ns, parameters, w, adj_parameters, scratch)
     for r in range(scene.nq):
         scratch[place.next_adj_q + r, w] = scratch[place.next_adj_q + r, w] + scratch[place.adj_q + r, w]
@@ -358,57 +364,45 @@ def split_retrace(
         scratch[place.span, w] = left
         time = zero
         if goes_back:
+            # `solve_part` comes to the same decision again: a drift is asked for as a whole part
             restore_event(job, k, part, w, scratch)
             time = scratch[event_row(job, k) + TIME, w]
             touched = -1
             if k > 0:
                 touched = int(scratch[event_row(job, k - 1) + WHAT, w])
-            if part == DRIFT:
-                # `arrange` comes to the same decision again
-                part = WHOLE
+            part = wp.where(part == DRIFT, WHOLE, part)
         before = wp.where(goes_back, k, events)
         chosen, nc, ns, close, nscalar, sweeps = solve_part(
             job, part, before, touched, may_split, pulls_back, u, parameters, w, scratch
         )  # fmt: skip
-        found = wp.min(close, job.scene.max_contacts)
         part = chosen
         if not goes_back:
-            if part == DRIFT:
-                write_velocities(job, nc, w, scratch)
-                moment, what = find_touch(job, nc, found, ns, nscalar, parameters, w, scratch)
-                if what == UNDECIDED:
-                    may_split = False
-                    part = WHOLE
-                elif what == NOTHING_TOUCHES:
-                    part = DONE
-                else:
-                    if pulls_back:
-                        keep_event(job, events, left, moment, what, w, scratch)
-                    drift(job, moment, w, scratch)
-                    left = left - moment
-                    touched = what
-                    part = IMPACT
-            elif part == IMPACT:
+            found = wp.min(close, job.scene.max_contacts)
+            after, moment, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, scratch)
+            if after == IMPACT:
+                if pulls_back:
+                    keep_event(job, events, left, moment, what, w, scratch)
+                drift(job, moment, w, scratch)
+                left = time_left(job, left, moment)
+                touched = what
+            elif chosen == IMPACT:
                 if pulls_back and touched < 0:
                     keep_event(job, events, left, -scratch.dtype(1.0), touched, w, scratch)
                 take_velocity(job, w, scratch)
                 events += 1
-                may_split = True
-                part = WHOLE
-            else:
-                part = DONE
-            if part == DONE:
+            elif after == DONE:
                 if pulls_back:
                     goes_back = True
-                    may_split = True
                     k = events
                     part = WHOLE
                 else:
                     move(job, nc, ns, w, scratch)
+            may_split = goes_back or chosen != DRIFT or after != WHOLE
+            if not goes_back:
+                part = after
         if goes_back:
-            adj_span = part_vjp(
-                job, part, time, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere
-            )
+            adj_span = part_motion_vjp(job, part, time, nc, w, scratch)
+            adj_span += part_vjp(job, part, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
             hand_back(job, k == events, w, scratch)
             if part == IMPACT and time >= zero:
                 moment_vjp(job, k, adj_left, nc, ns, parameters, w, adj_parameters, scratch, nowhere)

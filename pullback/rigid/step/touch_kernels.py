@@ -1,7 +1,10 @@
 """When things touch within a step: contacts and joint limits that close fast (docs/derivations/impacts.md, section 2).
 
 What closes is judged by the motion that happens, the velocity v that the step would have without it, not by that before
-the step. The moment is found on the path q (+) t v itself, by Newton's method on the gaps of the shapes.
+the step. The moment is found on the path itself, by Newton's method on the gaps of the shapes. With the acceleration
+a = (v - qd) / h of the time h that is left of a step of dt, the path is
+
+    q (+) d(t),    d(t) = t qd + t (t + dt) / 2 a                                                                  (3)
 """
 
 from typing import Any
@@ -21,6 +24,7 @@ from pullback.rigid.compile.scene import (
     POSE_ROWS,
     SHAPE_POSITION,
     SHAPE_ROWS,
+    SPHERE,
     Scene,
 )
 from pullback.rigid.step.constraint_kernels import (
@@ -82,7 +86,8 @@ def shape_velocity(
             size = wp.max(half_extents(shapes, shape, w)) * size.dtype(
                 scene.hulls.hull_reach[scene.hulls.shape_hull[shape]]
             )
-        spin = wp.length(angular(V)) * size
+        if scene.shape_kind[shape] != SPHERE:
+            spin = wp.length(angular(V)) * size
     else:
         v = v - v
     return v, spin
@@ -105,21 +110,82 @@ def is_no_impact_row(settings: ContactSettings, gap: Any, dt: Any, approach: Any
     return False
 
 
+@wp.func
+def impact_share(x: wp.float32):
+    """Return the share of their softness that contacts have in an impact: rounding needs all of it."""
+    return wp.float32(1.0)
+
+
+@wp.func
+def impact_share(x: wp.float64):  # noqa: F811
+    """Return the share of their softness that contacts have in an impact."""
+    return wp.float64(1e-3)
+
+
+@wp.func
+def softness_of_part(settings: ContactSettings, span: Any):
+    """Return the softness of a part of a step, less in an impact: it would give way by cfm times its impulse."""
+    cfm = type(span)(settings.cfm)
+    if span == type(span)(0.0):
+        cfm = cfm * impact_share(cfm)
+    return cfm
+
+
+# -- the way to a touch ------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def way_share(job: Job, time: Any, span: Any):
+    """Return the weight of v in the displacement d of eq. (3), and that in its derivative by time.
+
+    Those of qd are the time, and one, less that.
+    """
+    dt = type(time)(job.settings.dt)
+    half = type(time)(0.5)
+    return half * time * (time + dt) / span, half * (time + time + dt) / span
+
+
+@wp.func
+def write_way(
+    job: Job, time: Any, span: Any, qd: wp.array2d(dtype=Any), velocity: wp.array2d(dtype=Any), w: int,
+    way: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the displacement d after a time, eq. (3)."""
+    share, by_time = way_share(job, time, span)
+    for v in range(job.scene.topology.nv):
+        way[v, w] = time * qd[v, w] + share * (velocity[v, w] - qd[v, w])
+
+
+@wp.func
+def way_rate(by_time: Any, before: Any, after: Any):
+    """Return the derivative of d by time, for one dof with velocities before and after the step."""
+    return before + by_time * (after - before)
+
+
 # -- what closes -------------------------------------------------------------------------------------------------------
 
 
 @wp.func
 def closing_time(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
-    """Return when a gap closes at a constant rate [m/s]; negative: not within the span, or too slowly for an impact.
+    """Return when a gap closes whose rate goes from `approach` to `rate` within the span, along eq. (3).
 
-    Its speed then is on the way from `approach`, before the step, to the rate: eq. (2).
+    It is negative if the gap does not close within the span, or too slowly for an impact: eq. (2). Return also whether
+    it is the latter.
     """
+    zero = type(gap)(0.0)
+    half = type(gap)(0.5)
     time = type(gap)(-1.0)
-    if gap >= -touch_tolerance(gap) and gap + span * rate < type(gap)(0.0):
-        t = wp.max(-gap / rate, type(gap)(0.0))
-        if approach + t / span * (rate - approach) < -type(gap)(job.settings.threshold):
-            time = t
-    return time
+    acceleration = (rate - approach) / span
+    first = approach + half * type(gap)(job.settings.dt) * acceleration
+    closes = gap >= -touch_tolerance(gap) and gap + span * (first + half * span * acceleration) < zero
+    if closes:
+        open_gap = wp.max(gap, zero)
+        slope = wp.sqrt(wp.max(first * first - type(gap)(2.0) * acceleration * open_gap, zero)) - first
+        if slope > zero:
+            t = type(gap)(2.0) * open_gap / slope
+            if approach + t * acceleration < -type(gap)(job.settings.threshold):
+                time = t
+    return time, closes and time < zero
 
 
 @wp.func
@@ -143,10 +209,9 @@ def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any
     slowly = bool(False)
     gap = scratch[place.contacts + c * CONTACT_ROWS + GAP, w]
     if gap >= -touch_tolerance(gap):
-        span = scratch[place.span, w]
+        approach = scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w]
         rate = normal_rate(job, c, place.s, w, scratch)
-        time = closing_time(job, gap, scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w], rate, span)
-        slowly = time < scratch.dtype(0.0) and gap + span * rate < scratch.dtype(0.0)
+        time, slowly = closing_time(job, gap, approach, rate, scratch[place.span, w])
     return time, slowly
 
 
@@ -170,14 +235,12 @@ def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any))
     if is_limit(rows_from(scratch, place.scalars), k, w):
         gap = limit_gap(k, w, rows_from(scratch, place.scalars))
         if gap >= -touch_tolerance(gap):
-            span = scratch[place.span, w]
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
             rate = scalar_dot(
                 job.scene, rows_from(scratch, place.scalars), k, rows_from(scratch, place.Y_scalar),
                 rows_from(scratch, place.s), w,
             )  # fmt: skip
-            time = closing_time(job, gap, approach, rate, span)
-            slowly = time < scratch.dtype(0.0) and gap + span * rate < scratch.dtype(0.0)
+            time, slowly = closing_time(job, gap, approach, rate, scratch[place.span, w])
     return time, slowly
 
 
@@ -186,7 +249,7 @@ def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any))
 
 @wp.func
 def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Write poses and velocities of bodies after a time on the path of `velocity`."""
+    """Write poses and velocities of bodies after a time on the path of eq. (3)."""
     scene = job.scene
     place = job.scratch
     topology = scene.topology
@@ -195,12 +258,17 @@ def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, 
     poses = rows_from(scratch, place.trial_poses)
     motion = rows_from(scratch, place.trial_motion)
     placements = rows_from(parameters, job.parameters.placements)
+    way = rows_from(scratch, place.travel)
+    span = scratch[place.span, w]
+    one = scratch.dtype(1.0)
+    write_way(job, time, span, rows_from(scratch, place.qd), rows_from(scratch, place.velocity), w, way)
+    share, by_time = way_share(job, time, span)
     for k in range(scene.nq):
         q[k, w] = scratch[place.q + k, w]
     for v in range(topology.nv):
-        rates[v, w] = scratch[place.velocity + v, w]
-    integrate(scene, time, rows_from(scratch, place.velocity), w, q)
-    turn_axes(scene, time, rows_from(scratch, place.velocity), w, rates)
+        rates[v, w] = way_rate(by_time, scratch[place.qd + v, w], scratch[place.velocity + v, w])
+    integrate(scene, one, way, w, q)
+    turn_axes(scene, one, way, w, rates)
     for i in range(topology.nbody):
         parent = topology.parent[i]
         R, p = joint_pose(topology, i, placements, q, w)
@@ -264,7 +332,7 @@ def find_touch(
     job: Job, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Return when the first of what was set aside touches on the path of `velocity`, and what it is.
+    """Return when the first of what was set aside touches on the path of eq. (3), and what it is.
 
     That is a pair, or npair + v for the limit of dof v. If it is negative, it is one of NOTHING_TOUCHES and UNDECIDED.
     """

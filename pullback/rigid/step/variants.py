@@ -116,12 +116,20 @@ def _name_of(file: str) -> str:
 def split_functions() -> dict[Any, Any]:
     """Return what takes the place of functions of the step where it is split at touches."""
     from pullback.rigid.collide.collide_kernels import pair_margin
-    from pullback.rigid.step.constraint_kernels import is_impact_row
-    from pullback.rigid.step.split_kernels import is_split_here
-    from pullback.rigid.step.step_kernels import is_split
-    from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead
+    from pullback.rigid.step.actuator_kernels import time_ahead
+    from pullback.rigid.step.constraint_kernels import is_impact_row, softness
+    from pullback.rigid.step.split_kernels import is_split_here, time_ahead_in_part, write_velocities_of_part
+    from pullback.rigid.step.step_kernels import is_split, write_velocities
+    from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead, softness_of_part
 
-    return {is_impact_row: is_no_impact_row, pair_margin: margin_ahead, is_split: is_split_here}
+    return {
+        is_impact_row: is_no_impact_row,
+        pair_margin: margin_ahead,
+        is_split: is_split_here,
+        time_ahead: time_ahead_in_part,
+        softness: softness_of_part,
+        write_velocities: write_velocities_of_part,
+    }
 
 
 def compensation_functions() -> dict[Any, Any]:
