@@ -1,6 +1,6 @@
 """How kernel functions become CUDA source: Warp's, made smaller and quicker to compile.
 
-What each of these gives on an H200 is in docs/decisions/0015-gpu-lockstep.md. Warp writes regular code: a declaration
+What each of these gives on an H200 is in docs/decisions/0016-gpu-lockstep.md. Warp writes regular code: a declaration
 or a statement a line, variables `var_...`, loops by labels.
 """
 

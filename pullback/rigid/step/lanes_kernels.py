@@ -1,6 +1,7 @@
 """Worlds that a GPU steps in lockstep, brought together again after they went different ways.
 
-A GPU runs 32 worlds as the lanes of one warp. Where their branches differ, as in the number of sweeps, it runs each way
+A GPU runs the stages of a step (docs/derivations/contact_step.md) for 32 worlds as the lanes of one warp. Where branches
+differ, as in the number of sweeps, it runs each way
 by itself, and nothing sees to it that lanes meet again: the same stage of a step is then run once for each group of
 lanes. So stages that take worlds apart are followed by `converge`, where they wait for each other. If all worlds of a
 block take part in a step, the whole block waits: its warps then run the same code at the same time, and share the
