@@ -72,7 +72,7 @@ class Weights:
     """Of the distance from the goal at the end [1/mm]."""
     angle: float = 0.1
     """Of the angle to the goal's orientation at the end [1/degree]."""
-    speed: float = 0.2
+    speed: float = 2.0
     """Of the speed against the target at the end [s/m]."""
     penetration: float = 1.0
     """Of the depth of points of the bottle in walls, a margin included [1/mm], over the number of steps."""
@@ -111,7 +111,8 @@ class InsertBottle(Env):
             raise PullbackError(f"steps is {steps!r}; give the number of steps of 10 ms, 1 or more")
         if not noise >= 0.0:
             raise PullbackError(f"noise is {noise!r}; give a standard deviation [rad], 0 for none")
-        self.moving, self.noise, self.episode, self.contacts = float(moving), noise, steps, contacts
+        self.moving, self.noise, self.contacts = float(moving), noise, contacts
+        self.episode = steps  # pyright: ignore[reportAttributeAccessIssue]  # differs between instances here
         self.shaped = shaped
         self.weights = Weights()
         super().__init__(worlds, **options)
