@@ -147,8 +147,8 @@ class PPO:
             advantage[t] = carried
         if self._normalizes:
             self._learn_observations(raw)
-        flat = (x.flatten(0, 1) for x in (seen, tried, chance, advantage, advantage + value))
-        return (*flat, reward.mean().item())
+        seen, tried, chance = seen.flatten(0, 1), tried.flatten(0, 1), chance.flatten()
+        return seen, tried, chance, advantage.flatten(), (advantage + value).flatten(), float(reward.mean())
 
     def _learn_observations(self, seen: list[Tensor]) -> None:
         assert self.policy.normalizer is not None

@@ -121,6 +121,8 @@ class JointTorque(ScaledResidual):
     joints that are all driven by `pb.Torque()`: held over the step as these are, which is more exact.
     """
 
+    scale: Tensor
+
     def __init__(
         self,
         sim: Sim,
@@ -235,6 +237,9 @@ class ActuatorNetwork(ScaledResidual):
     follows c' - h (c' - c) over the step, between the two. g, r and h are a network's, of (u - c, c - q, qd); one
     network serves all motors. Commands are targets of joints, each driven by one motor.
     """
+
+    coordinate: Tensor
+    rate: Tensor
 
     def __init__(self, sim: Sim, hidden: Sequence[int] = (16,), *, scale: float = 0.005, seed: int = 0) -> None:
         super().__init__()

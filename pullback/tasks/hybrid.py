@@ -163,6 +163,8 @@ def draw(found: Predicted, title: str, path: Path) -> Path:
         if amounts:
             right.loglog(amounts, [overall(errors[k]) for k in amounts], "o-", color=color, label=name)
     right.axhline(overall(found.physics), color="0.4", label="physics alone")
+    right.set_xticks(sorted(found.hybrid), labels=[f"{amount}" for amount in sorted(found.hybrid)], minor=False)
+    right.minorticks_off()
     left.set(xlabel="step", ylabel="error [rad, m]", title="by step")
     right.set(xlabel="motions of a second to learn from", ylabel=f"error over {STEPS} steps", title="by amount of data")
     for axis in (left, right):

@@ -53,9 +53,9 @@ HIDDEN = (256,)
 class Options:
     """How to learn it."""
 
-    iterations: int = 600
+    iterations: int = 3000
     """Iterations with walls in the loss alone."""
-    contact_iterations: int = 150
+    contact_iterations: int = 500
     """Iterations after that in which bottle and socket touch."""
     worlds: int = 64
     """Motions in an iteration."""

@@ -72,9 +72,9 @@ class Weights:
     """Of the distance from the goal at the end [1/mm]."""
     angle: float = 0.1
     """Of the angle to the goal's orientation at the end [1/degree]."""
-    speed: float = 0.2
+    speed: float = 2.0
     """Of the speed against the target at the end [s/m]."""
-    penetration: float = 1.0
+    penetration: float = 0.5
     """Of the depth of points of the bottle in walls, a margin included [1/mm], over the number of steps."""
     margin: float = 0.5
     """By how much walls are thought thicker [mm]."""
@@ -111,7 +111,8 @@ class InsertBottle(Env):
             raise PullbackError(f"steps is {steps!r}; give the number of steps of 10 ms, 1 or more")
         if not noise >= 0.0:
             raise PullbackError(f"noise is {noise!r}; give a standard deviation [rad], 0 for none")
-        self.moving, self.noise, self.episode, self.contacts = float(moving), noise, steps, contacts
+        self.moving, self.noise, self.contacts = float(moving), noise, contacts
+        self.episode = steps  # pyright: ignore[reportAttributeAccessIssue]  # differs between instances here
         self.shaped = shaped
         self.weights = Weights()
         super().__init__(worlds, **options)
@@ -313,10 +314,13 @@ def conveyor() -> Tree:
 
 
 def foot_points(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return points (24, 3) of the bottle that may be too close to a wall: its lower edge, a ring at the mouth."""
+    """Return points (60, 3) of the bottle that may be too close to a wall: its lower edge, and rings above it.
+
+    The rings are as close as a tilted bottle needs: it wedges at the mouth, at whatever height that is.
+    """
     angle = np.linspace(0.0, 2 * pi, 12, endpoint=False)
     ring = np.stack([RADIUS * np.cos(angle), RADIUS * np.sin(angle), np.zeros_like(angle)], -1)
-    points = np.concatenate([ring, ring - [0.0, 0.0, 0.9 * DEPTH]])
+    points = np.concatenate([ring - [0.0, 0.0, share * DEPTH] for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
     return torch.tensor(points, dtype=dtype, device=device)
 
 
