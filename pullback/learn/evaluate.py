@@ -52,4 +52,5 @@ def replay(env: Env, policy: Act, path: str | Path, seed: int | None = None, **o
     """Write one episode of the first world as an HTML page that plays it; options are those of `save_replay`."""
     from pullback.viewer import save_replay
 
-    return save_replay(env.sim, play(env, policy, seed), Path(path), **{"forces": False, **options})
+    options.setdefault("forces", False)
+    return save_replay(env.sim, play(env, policy, seed), Path(path), **options)
