@@ -1,10 +1,10 @@
 """Worlds that a GPU steps in lockstep, brought together again after they went different ways.
 
 A GPU runs the stages of a step (docs/derivations/contact_step.md) for 32 worlds as the lanes of one warp. Where their
-branches differ, as in the number of sweeps, it runs each way by itself, and nothing sees to it that lanes meet again: the
-same stage is then run once for each group of lanes. So stages that take worlds apart are followed by `converge`, where
-they wait for each other. If all worlds of a block take part in a step, the whole block waits: its warps then run the
-same code at the same time, and share the instruction cache.
+branches differ, as in the number of sweeps, it runs each way by itself, and nothing sees to it that lanes meet again:
+the same stage is then run once for each group of lanes. So stages that take worlds apart are followed by `converge`,
+where they wait for each other. If all worlds of a block take part in a step, the whole block waits: its warps then run
+the same code at the same time, and share the instruction cache.
 
 Who waits for whom stands in two rows of a world's scratch: the lanes of its warp as bits, and whether it is the whole
 block. `together` writes them where all threads of the block pass, `alone` where threads may be anywhere. Worlds that
