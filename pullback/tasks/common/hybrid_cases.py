@@ -145,7 +145,7 @@ def arm() -> Case:
             LinkWrench(sim, f"arm/{HAND}", (24, 24), scale=10.0),
         ),
         lambda: NetworkModel(sim, (128, 128)),
-        FitConfig(iterations=300, window=10, batch=32, rate=1e-2),
+        FitConfig(iterations=1000, window=10, batch=32, rate=1e-2),
         FitConfig(iterations=1000, window=16, batch=64, rate=3e-3),
     )  # fmt: skip
 
