@@ -163,7 +163,7 @@ def learn(options: Options, console: Console) -> tuple[Policy, list[EpisodeRepor
     history = _train(free, config, policy, options, "walls", console)
     if options.contact_iterations:
         real = make_env(options, seed=options.seed + 1, **settings)
-        config = EpisodeConfig(options.contact_iterations, rate=3e-5, last_rate=3e-6, hidden=HIDDEN, seed=options.seed)
+        config = EpisodeConfig(options.contact_iterations, rate=1e-5, last_rate=2e-6, hidden=HIDDEN, seed=options.seed)
         history = history + _after(history, _train(real, config, policy, options, "contact", console))
     return policy, history
 

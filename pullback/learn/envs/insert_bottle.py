@@ -34,6 +34,8 @@ RADIUS, LENGTH, GRIP = 0.03, 0.18, 0.02
 BOTTLE_MASS = 0.5
 CLEARANCE = 1.5e-3
 """Between the bottle and each wall [m]."""
+MARGIN = 1.2e-3
+"""From where on contacts are sought [m]: less than the clearance, more than the bottle moves in a substep."""
 DEPTH, BELOW, WALL = 0.06, 2e-3, 0.04
 """How deep the bottle goes in [m], how far the floor is below it then, how thick walls and floor are."""
 HOME = (0.0, -1.5, 1.62, -1.5 * pi + 3.02159265, -0.5 * pi, 0.0)
@@ -84,7 +86,8 @@ class InsertBottle(Env):
     """A UR5 with position servos that holds a bottle, and a socket on a conveyor."""
 
     dt = 0.01
-    substeps = 2
+    # the bottle comes down at a metre a second: in a substep less than the clearance, or walls beside it are felt
+    substeps = 10
     episode = 30
 
     def __init__(
@@ -129,7 +132,7 @@ class InsertBottle(Env):
 
     def build(self) -> World:
         """Return the arm and the conveyor; nothing but bottle and socket can touch."""
-        world = World(contact=PGS(margin=5e-3))
+        world = World(contact=PGS(margin=MARGIN))
         servos = {
             name: PositionServo(kp=kp, kd=kd)
             for name, kp, kd in zip([j.name for j in read("ur5").joints[:6]], STIFFNESS, DAMPING)
