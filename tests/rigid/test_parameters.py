@@ -246,7 +246,7 @@ def test_values_for_each_world():
     world.gravity = torch.randn(5, 3, dtype=F64)
     call = parameters(world)
     rows = call()
-    assert [x.shape[0] for x in rows] == [5, 1, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1]
+    assert [x.shape[0] for x in rows] == [5, 1, 5, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1, 1]
     assert call.packed().shape == (5, sum(x.shape[1] for x in rows))
     torch.testing.assert_close(call.packed(), torch.cat([x.expand(5, -1) for x in rows], 1))
     world.gravity = torch.randn(4, 3, dtype=F64)

@@ -107,7 +107,7 @@ def test_meshes_are_found_from_the_new_place(arm, tmp_path):
     robot = pb.load(arm)
     for folder in ("elsewhere", "arm/deeper", "arm"):
         written = pb.export_urdf(robot, tmp_path / folder / "copy.urdf")
-        assert read_visuals(written)["base"][0].mesh.resolve() == (tmp_path / "arm/meshes/base.stl").resolve()
+        assert read_visuals(written)["base"][0].shape.mesh.resolve() == (tmp_path / "arm/meshes/base.stl").resolve()
         assert read_urdf(written).links[1].shapes[0].mesh.resolve() == (tmp_path / "arm/meshes/base.stl").resolve()
     # beside the original nothing changes, and elsewhere names stay relative
     assert 'filename="meshes/base.stl"' in written.read_text()
@@ -169,7 +169,7 @@ def test_public_robots_lose_nothing(name, tmp_path):
     assert counts(written) == counts(original)
     before, after = read_visuals(original), read_visuals(written)
     assert before.keys() == after.keys()
-    assert all(a.mesh == b.mesh for k in before for a, b in zip(before[k], after[k]))
+    assert all(a.shape.mesh == b.shape.mesh for k in before for a, b in zip(before[k], after[k]))
     again = pb.load(written, dtype=torch.float64)
     q = robot.random_q(4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(
