@@ -7,8 +7,6 @@ the published ones where an environment has them. Ctrl-C ends training after the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.core.threads import get_num_threads, set_num_threads
 from pullback.learn import ShortHorizon, evaluate, export_onnx, find_algorithm, make, play, save_policy, train
 from pullback.learn.short_horizon import RECENT
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
+from pullback.tasks.common.threads import simulation_threads
 
 Tensor = torch.Tensor
 
@@ -81,7 +79,7 @@ def run(options: Options) -> Learned:
     console = Console()
     name = options.env.replace("-", "_")
     extra: dict[str, Any] = {"links": options.links} if options.links is not None else {}
-    with _threads_for_the_simulation():
+    with simulation_threads():
         env, unseen = (
             make(options.env, options.worlds, seed=seed, device=options.device, **extra)
             for seed in (options.seed, options.seed + TEST_SEED)
@@ -114,19 +112,6 @@ def run(options: Options) -> Learned:
     print_files(console, **files)
     found.files = [path for path in files.values() if path is not None]
     return found
-
-
-@contextmanager
-def _threads_for_the_simulation() -> Iterator[None]:
-    """Leave the cores to the simulation: small networks gain nothing from torch's threads."""
-    threads, before = get_num_threads(), torch.get_num_threads()
-    set_num_threads(threads)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        set_num_threads(None)
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
