@@ -17,7 +17,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that stand in the repository's root."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
     for source, page in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
