@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots docs package doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots docs kernels package doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ robots: $(VENV)/.installed-dev ## load every robot of the installed packages and
 
 docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+kernels: $(VENV)/.installed-base ## compile the kernels that a release ships, for x86-64 processors
+	rm -rf pullback/kernels
+	$(BIN)/pullback compile --into pullback/kernels
 
 package: $(VENV)/.installed-dev ## build wheel and sdist, and run a contact gradient from the wheel in a clean environment
 	$(BIN)/python tools/check_package.py

@@ -42,7 +42,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         out = options.keep or Path(temporary) / "dist"
-        run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)])
+        run([sys.executable, "-m", "build", "--sdist", "--wheel", "--outdir", str(out), str(ROOT)])
         (wheel,), (sdist,) = sorted(out.glob("*.whl")), sorted(out.glob("*.tar.gz"))
         check_names(wheel, sdist)
         environment = Path(temporary) / "venv"

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import pullback
+from pullback.cli.compile import compile
 from pullback.cli.doctor import doctor
 from pullback.cli.info import info
 from pullback.cli.run import run
@@ -54,6 +55,7 @@ def _dispatch(arguments: list[str]) -> int:
     app.command(info)
     app.command(view)
     app.command(name="run")(_run_help)
+    app.command(compile)
     app.command(doctor)
     return app.cli(prog="pullback", description=DESCRIPTION, args=arguments or ["--help"]) or 0
 

@@ -15,8 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 import pullback
+from pullback.cli.kernel_sets import readiness
 from pullback.core.errors import PullbackError
 from pullback.core.extras import EXTRAS
+from pullback.core.kernel_cache import cache_folder
+from pullback.core.shipped_kernels import PORTABLE, folders, runs_portable_code, shipped_modules
 from pullback.core.threads import get_num_threads
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
@@ -43,6 +46,8 @@ def doctor(json: bool = False) -> int:
     devices |= {f"cuda:{k}": torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())}
     for device, name in devices.items():
         console.print(f"device {device}: {escape(name)}")
+    kernels = readiness()
+    _print_kernels(console, kernels)
     console.print("\nchecking gradients; the first time on a machine, kernels are compiled (a minute or so)")
     results = [_check(console, device, name, check) for device in devices for name, check in CHECKS.items()]
     passed = all(result["passed"] for result in results)
@@ -50,7 +55,7 @@ def doctor(json: bool = False) -> int:
     if json:
         packages = {name: _version(name) for name in NEEDED}
         found: dict[str, Any] = {"pullback": pullback.__version__, "python": platform.python_version()}
-        found |= {"packages": packages, "optional": optional, "devices": devices}
+        found |= {"packages": packages, "optional": optional, "devices": devices, "kernels": kernels}
         print(json_format.dumps(found | {"checks": results, "passed": passed}, indent=2))
     return 0 if passed else 1
 
@@ -64,6 +69,20 @@ def _print_versions(console: Console, optional: dict[str, str | None]) -> None:
     for package, found in optional.items():
         table.add_row(package, found or f"[dim]not installed; pip install 'pullback\\[{EXTRAS[package]}]'[/]")
     console.print(table)
+
+
+def _print_kernels(console: Console, states: dict[str, str]) -> None:
+    console.print(f"\nkernels for the CPU, kept in {escape(str(cache_folder()))}")
+    for name, state in states.items():
+        console.print(f"  {name:16s} {state}")
+    for folder in folders():
+        there = list(shipped_modules(folder))
+        if there:
+            megabytes = sum(size for *_, size in there) / 1e6
+            console.print(f"  {len(there)} modules shipped in {escape(str(folder))}, {megabytes:.1f} MB")
+    if not runs_portable_code():
+        console.print(f"  this processor runs no shipped kernels: those are for {PORTABLE}")
+    console.print("  `pullback compile` compiles all sets ahead")
 
 
 def _version(package: str) -> str | None:

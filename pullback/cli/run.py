@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from pullback.core.errors import PullbackError
+from pullback.core.files import check_folder
 from pullback.tasks import find_task, task_names
 
 
@@ -35,7 +34,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(task.options, prog=f"pullback run {task.name}", args=arguments[1:])
     out = getattr(options, "out", None)
     if out is not None:
-        check_folder(Path(out))
+        check_folder(Path(out), "--out")
     if not as_json:
         task.run(options)
         return 0
@@ -57,17 +56,6 @@ def _list_tasks(as_json: bool) -> None:
     console.print("usage: pullback run TASK [OPTIONS] [--json]   (pullback run TASK --help: its options)\n")
     for task in tasks:
         console.print(f"  [bold]{task.name:20s}[/] {escape(task.summary)}")
-
-
-def check_folder(folder: Path) -> None:
-    """Raise for a folder that nothing can be written to, before the work is done."""
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        raise PullbackError(f"--out {folder}: {existing} is a file; give the name of a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise PullbackError(f"--out {folder}: {existing} cannot be written to; give another folder")
 
 
 def _is_new(file: Path, since: float) -> bool:

@@ -198,6 +198,17 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], Any]) -> None:
         os.close(folder)
 
 
+def check_folder(folder: Path, flag: str) -> None:
+    """Raise for a folder that nothing can be written to, before the work is done; `flag` is how it was given."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise PullbackError(f"{flag} {folder}: {existing} is a file; give the name of a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PullbackError(f"{flag} {folder}: {existing} cannot be written to; give another folder")
+
+
 def _without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 

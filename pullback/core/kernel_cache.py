@@ -1,33 +1,68 @@
-"""Compiled kernels on disk: Warp's cache, with a checksum for each module so that a damaged file is compiled again."""
+"""Compiled kernels on disk: Warp's cache, with a checksum for each module so that a damaged file is compiled again.
+
+What is not in the cache is taken from shipped kernels if it is there, and compiled otherwise.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import warp as wp
 
+from pullback.core import shipped_kernels
 from pullback.core.errors import PullbackError
 
 SEAL = "pullback.sha256"
 """The file of checksums beside the compiled code of a module."""
 
+LOCKS = "pullback.locks"
+"""The folder in the cache of files that processes lock."""
+
 ADVICE = (
     "the folder of compiled kernels must be writable and have room, and may be deleted; the environment variable "
-    "WARP_CACHE_PATH names another"
+    "WARP_CACHE_PATH names another; `pullback doctor` shows which kernels need no compiler"
 )
 
 CHECKED = (".o", ".meta", ".cubin", ".ptx")
 
 
-def load(module: Any, device: str, block_dim: int) -> None:
-    """Load a module's compiled code; what is damaged in the cache, or cannot be loaded from it, is compiled again."""
-    folder = Path(wp.config.kernel_cache_dir or ".") / module.get_module_identifier(block_dim)
-    if _is_damaged(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+Source = Literal["here", "shipped", "none"]
+"""Where a module's code is found: compiled on this machine, shipped, nowhere yet."""
+
+
+def source(module: Any, device: str, block_dim: int) -> Source:
+    """Return where the code of a module would be taken from; that of this machine is made for its own processor."""
+    if _is_here(module, device, block_dim):
+        return "here"
+    return "none" if shipped_kernels.find(module, device, block_dim) is None else "shipped"
+
+
+def load(module: Any, device: str, block_dim: int, *, compile_here: bool = False) -> Source:
+    """Load a module's code from the cache, or shipped, or compile it; return where it was found.
+
+    What is damaged, or cannot be loaded, is compiled again. With `compile_here` shipped code is left aside.
+    """
+    folder = _folder(module, block_dim)
+    with _alone(folder):
+        if _is_damaged(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        found: Source = "here" if _is_here(module, device, block_dim) else "none"
+        if found == "none" and not compile_here:
+            shipped = shipped_kernels.find(module, device, block_dim)
+            if shipped is not None and _load_shipped(module, device, block_dim, shipped):
+                return "shipped"
+        _load_or_compile(module, device, block_dim, folder)
+        _seal(folder)
+    return found
+
+
+def _load_or_compile(module: Any, device: str, block_dim: int, folder: Path) -> None:
     was_there = folder.exists()
     try:
         module.load(device, block_dim)
@@ -40,7 +75,47 @@ def load(module: Any, device: str, block_dim: int) -> None:
             module.load(device, block_dim)
         except Exception as again:
             raise _refusal(module, again) from again
-    _seal(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time fill a module's folder: whoever comes second waits, and finds it compiled.
+
+    A process that dies lets go of it. Where there are no such locks, as on some network drives, both compile.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError, ImportError):
+            import fcntl
+
+            (folder.parent / LOCKS).mkdir(exist_ok=True)
+            lock = stack.enter_context(open(folder.parent / LOCKS / folder.name, "a"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # closing the file would not do where a forked child has it too
+            stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+        yield
+
+
+def cache_folder() -> Path:
+    """Return the folder that this machine's compiled kernels are kept in."""
+    return Path(wp.config.kernel_cache_dir or ".")
+
+
+def _folder(module: Any, block_dim: int) -> Path:
+    return cache_folder() / module.get_module_identifier(block_dim)
+
+
+def _is_here(module: Any, device: str, block_dim: int) -> bool:
+    name = module._get_compile_output_name(wp.get_device(device), block_dim=block_dim)
+    return (_folder(module, block_dim) / name).is_file()
+
+
+def _load_shipped(module: Any, device: str, block_dim: int, shipped: shipped_kernels.Binary) -> bool:
+    """Load shipped code and return whether that was possible; what Warp refuses is compiled."""
+    try:
+        module.load(device, block_dim, str(shipped.code), shipped.arch, str(shipped.description))
+    except Exception:
+        return False
+    return True
 
 
 def _refusal(module: Any, error: Exception) -> PullbackError:
@@ -73,4 +148,7 @@ def _seal(folder: Path) -> None:
     with suppress(OSError):
         checksums = _checksums(folder)
         if not (folder / SEAL).exists() or (folder / SEAL).read_text(encoding="ascii") != checksums:
-            (folder / SEAL).write_text(checksums, encoding="ascii")
+            # in one step: another process may be reading
+            written = folder / f"{SEAL}.{os.getpid()}"
+            written.write_text(checksums, encoding="ascii")
+            written.replace(folder / SEAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -45,6 +46,12 @@ _COMPILING: dict[tuple[Any, str], Future[None]] = {}
 _COMPILERS = threading.Semaphore(2)
 _ABANDONED = threading.Event()
 """Set when the user did not wait for a compiler."""
+_TOLD = threading.Event()
+"""Set when the user was told of a compiler."""
+
+PATIENCE = 2.0
+"""How long [s] to wait for a compiler before saying so."""
+NOTICE = "pullback: compiling kernels ({name}), once on this machine; `pullback compile` does it ahead of time"
 
 
 @cache
@@ -100,7 +107,7 @@ def record(kernel: Any, inputs: Sequence[Any], device: str) -> Any:
     # compiled on another thread, so that Ctrl-C is heard meanwhile
     compiling = _compile(kernel.module, device)
     try:
-        compiling.result()
+        _wait(compiling, kernel.module.name)
     except KeyboardInterrupt:
         _ABANDONED.set()
         raise
@@ -113,6 +120,19 @@ def record(kernel: Any, inputs: Sequence[Any], device: str) -> Any:
         return wp.launch(
             kernel, dim=1, inputs=list(inputs), device=device, record_cmd=True, block_dim=block_dim(device)
         )
+
+
+def _wait(compiling: Future[None], name: str) -> None:
+    """Wait for a compiler; if it takes long, say so once on a terminal."""
+    try:
+        return compiling.result(timeout=PATIENCE)
+    except TimeoutError:
+        if compiling.done():  # the compiler's own
+            raise
+    if sys.stderr.isatty() and not _TOLD.is_set():
+        _TOLD.set()
+        print(NOTICE.format(name=name.removeprefix("pullback.")), file=sys.stderr)
+    compiling.result()
 
 
 def compile_ahead(kernels: Sequence[Any], device: str) -> None:

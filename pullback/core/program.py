@@ -20,6 +20,7 @@ from pullback.core.autograd import Transformed, recorder
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.finite import are_finite, in_transform, refuse_not_finite
 from pullback.core.launch import Launcher
+from pullback.core.memory import no_memory
 from pullback.core.modules import compile_ahead, initialize, making_kernels
 from pullback.core.repeat import Repeat
 from pullback.core.tensors import REAL, device_name
@@ -132,6 +133,12 @@ class Program:
 
     def launch(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Launch the forward kernel, whatever was launched before."""
+        try:
+            return self._launch(inputs)
+        except torch.OutOfMemoryError:
+            raise no_memory(self.operator.name, inputs, sum(self.rows) + sum(self.scratch)) from None
+
+    def _launch(self, inputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
         arrays = LaunchArrays(inputs, self.work)
         first, *others = self.rows
         outputs: tuple[Any, ...] = (arrays.output(first), *[arrays.output(r) if r else arrays.absent() for r in others])
@@ -155,7 +162,11 @@ class Program:
         if last is not None and last[0] == wanted and last[1].fits(reads):
             found = tuple([x for x in last[1](reads) if x is not None])
         else:
-            found = self._launch_vjp(wanted, reads, inputs)
+            try:
+                found = self._launch_vjp(wanted, reads, inputs)
+            except torch.OutOfMemoryError:
+                rows = sum(x.shape[1] for x, want in zip(inputs, wanted) if want and x is not None)
+                raise no_memory(f"the gradient of {self.operator.name}", reads, rows + sum(self.vjp_scratch)) from None
         if self.operator.gradient_advice is not None and found and not are_finite(*found):
             self._refuse_gradient(found, [x for x in adj_outputs if x is not None])
         return found

@@ -33,7 +33,7 @@ def test_version(capsys):
 def test_help_lists_the_commands(capsys, arguments):
     status, out, _ = run(capsys, *arguments)
     assert status == 0
-    assert all(command in out for command in ("info", "view", "run", "doctor"))
+    assert all(command in out for command in ("info", "view", "run", "compile", "doctor"))
 
 
 @pytest.mark.parametrize("name", shipped_robots())
@@ -83,11 +83,16 @@ def test_info_prints_the_problems_of_a_file_once(capsys, tmp_path):
         (("run", "identify-masses", "--samples", "0"), "error: samples is 0; give a number above zero"),
         (("run", "identify-masses", "--epoch", "3"), "--epochs"),
         (("info", "panda", "--base", "flying"), "fixed"),
-        (("inform", "panda"), "info, view, run, doctor"),
+        (("inform", "panda"), "info, view, run, compile, doctor"),
         (("view", "pandas", "--no-open"), "error: no robot named 'pandas'; did you mean 'panda'"),
         (("view", "nowhere.html", "--no-open"), "error: no replay (.html) at 'nowhere.html'"),
         (("info", "robot.usd"), "error: robot.usd is no robot description: USD is not read; export the robot as URDF"),
         (("info", "arm.stl"), "error: arm.stl is no robot description: this is a mesh, without joints"),
+        (("compile", "rond"), "error: no set of kernels or robot named 'rond'; did you mean 'round'"),
+        (("compile", "linearize"), "error: linearize and feedback are compiled for sets of shapes: add round"),
+        (("compile", "robots", "--device", "cuda:9"), "error: no device named 'cuda:9'"),
+        (("compile", "robots", "--into", "/dev/null/x"), "error: --into /dev/null/x: /dev/null is a file"),
+        (("compile", "robots", "--into", "k", "--target", "arm"), "error: --target arm: give x86-64-v3, or a GPU's"),
         (("run", "throw", "--out", "/dev/null/x"), "error: --out /dev/null/x: /dev/null is a file; give the name of a"),
     ],
 )
@@ -119,6 +124,7 @@ def test_doctor_passes_here(capsys):
     assert "all is well" in out
     assert "FAIL" not in out
     assert "a step with contact" in out
+    assert "robots float64" in out
     assert all(package in out for package in EXTRAS)
 
 
@@ -145,6 +151,16 @@ def test_a_warning_is_one_line(capsys, tmp_path):
     assert status == 0
     assert "warning: link 'b' in arm.urdf: inertia is not physical" in err
     assert "warnings.warn" not in err
+
+
+def test_compile_lists_and_compiles(capsys):
+    status, out, _ = run(capsys, "compile", "robots", "--list", "--json", "--dtype", "float64")
+    found = json.loads(out)["modules"]
+    assert status == 0
+    assert len(found) == 14
+    assert set(found.values()) <= {"here", "shipped", "none"}
+    status, out, _ = run(capsys, "compile", "pendulum2", "round", "--list", "--dtype", "float64")
+    assert (status, "crba.float64" in out, "rollout_vjp_round_finish.float64" in out) == (0, True, True)
 
 
 def test_debug_shows_where_an_error_came_from():

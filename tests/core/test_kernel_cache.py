@@ -18,7 +18,7 @@ print(robot.compute_lagrangian_inertia_matrix(torch.full((1, 2), 0.3, dtype=torc
 
 
 def run(cache):
-    given = {**os.environ, "WARP_CACHE_PATH": str(cache)}
+    given = {**os.environ, "WARP_CACHE_PATH": str(cache), "PULLBACK_KERNELS": "none"}
     return subprocess.run(
         [sys.executable, "-c", RUN], env=given, capture_output=True, text=True, timeout=300, check=False
     )
@@ -52,6 +52,20 @@ def test_a_damaged_module_is_compiled_again(filled, damage):
     again = run(cache)
     assert (again.returncode, again.stdout) == (0, expected), again.stderr
     assert len(objects(cache)[0].read_bytes()) > 2000
+
+
+def test_two_processes_fill_one_cache(tmp_path):
+    given = {**os.environ, "WARP_CACHE_PATH": str(tmp_path), "PULLBACK_KERNELS": "none"}
+    both = [
+        subprocess.Popen([sys.executable, "-c", RUN], env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    ended = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], ended
+    assert ended[0][0] == ended[1][0] != b""
+    # the second waited: no folder of a compiler that came too late, and one sealed module
+    assert len(objects(tmp_path)) == 1
+    assert not list(tmp_path.rglob("*_p*_t*"))
 
 
 def test_a_cache_that_cannot_be_used_is_named(tmp_path):
