@@ -16,6 +16,7 @@ from pullback.cli.compile import compile
 from pullback.cli.doctor import doctor
 from pullback.cli.info import info
 from pullback.cli.run import run
+from pullback.cli.runs import runs
 from pullback.cli.view import view
 from pullback.core.errors import PullbackError
 
@@ -51,10 +52,13 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["run"]:
         return run(arguments[1:])
+    if arguments[:1] == ["runs"]:
+        return runs(arguments[1:])
     app = tyro.extras.SubcommandApp()
     app.command(info)
     app.command(view)
     app.command(name="run")(_run_help)
+    app.command(name="runs")(_runs_help)
     app.command(compile)
     app.command(doctor)
     return app.cli(prog="pullback", description=DESCRIPTION, args=arguments or ["--help"]) or 0
@@ -62,6 +66,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run_help() -> None:
     """Run a task; `pullback run` lists them."""
+
+
+def _runs_help() -> None:
+    """List runs; show, compare or resume them."""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

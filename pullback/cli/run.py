@@ -16,34 +16,60 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from pullback.cli.run_folder import METRICS, TENSORBOARD, RunFolder, new_run, next_folder, refuse_earlier_run
 from pullback.core.files import check_folder
-from pullback.tasks import find_task, task_names
+from pullback.core.metrics import MetricsLog, logging_metrics
+from pullback.tasks import Task, find_task, task_names
+
+USAGE = "usage: pullback run TASK [OPTIONS] [--json] [--tensorboard]   (pullback run TASK --help: its options)\n"
 
 
 def run(arguments: list[str]) -> int:
     """Run the task named by the first argument with the options in the others; without a name, list the tasks.
 
-    With `--json` the report goes to the error output, and a JSON object of options, results and files to the output.
+    Files go to a new folder, out/TASK-1 and so on, unless --out names one. With `--json` the report goes to the error
+    output, and a JSON object of options, results and files to the output; `--tensorboard` writes metrics for it.
     """
-    as_json = "--json" in arguments
-    arguments = [argument for argument in arguments if argument != "--json"]
+    as_json, tensorboard = "--json" in arguments, "--tensorboard" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--json", "--tensorboard")]
     if not arguments or arguments[0] in ("-h", "--help"):
         _list_tasks(as_json)
         return 0
     task = find_task(arguments[0])
-    options = tyro.cli(task.options, prog=f"pullback run {task.name}", args=arguments[1:])
-    out = getattr(options, "out", None)
-    if out is not None:
-        check_folder(Path(out), "--out")
-    if not as_json:
-        task.run(options)
-        return 0
-    begin, clock = time.time(), time.perf_counter()
-    with contextlib.redirect_stdout(sys.stderr):
-        found = task.run(options)
-    report = {"task": task.name, "options": _plain(options), "seconds": round(time.perf_counter() - clock, 2)}
-    files = [] if out is None else sorted(str(file) for file in Path(out).rglob("*") if _is_new(file, begin))
-    print(json.dumps(report | {"files": files, "result": _plain(found)}, indent=2))
+    options = parse(task, arguments[1:])
+    if not any(argument.split("=")[0] == "--out" for argument in arguments):
+        options.out = next_folder(task.name)
+    else:
+        refuse_earlier_run(Path(options.out), task.name)
+    folder = new_run(Path(options.out), task.name, arguments[1:], _plain(options))
+    return run_into(folder, task, options, as_json=as_json, tensorboard=tensorboard)
+
+
+def parse(task: Task, arguments: list[str]) -> Any:
+    """Return the options of a task from its flags."""
+    return tyro.cli(task.options, prog=f"pullback run {task.name}", args=arguments)
+
+
+def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tensorboard: bool = False) -> int:
+    """Run a task with its files in a folder, where metrics and how it ended are recorded."""
+    check_folder(folder.path, "--out")
+    folder.begin()
+    clock = time.perf_counter()
+    log = MetricsLog(folder.path / METRICS, folder.path / TENSORBOARD if tensorboard else None)
+    output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    try:
+        with output, logging_metrics(log):
+            found = task.run(options)
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        folder.end(status, time.perf_counter() - clock, error=str(error).split("\n")[0])
+        raise
+    folder.end("finished", time.perf_counter() - clock, result=_plain(found), error=None)
+    if as_json:
+        files = [str(folder.path / name) for name in folder.files]
+        print(json.dumps({**folder.record, "folder": str(folder.path), "files": files}, indent=2))
+    else:
+        print(f"run: {folder.path}")
     return 0
 
 
@@ -53,13 +79,9 @@ def _list_tasks(as_json: bool) -> None:
         print(json.dumps({task.name: task.summary for task in tasks}, indent=2))
         return
     console = Console(highlight=False)
-    console.print("usage: pullback run TASK [OPTIONS] [--json]   (pullback run TASK --help: its options)\n")
+    console.print(escape(USAGE))
     for task in tasks:
         console.print(f"  [bold]{task.name:20s}[/] {escape(task.summary)}")
-
-
-def _is_new(file: Path, since: float) -> bool:
-    return file.is_file() and file.stat().st_mtime >= since - 1.0
 
 
 def _plain(value: Any) -> Any:

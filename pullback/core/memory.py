@@ -27,12 +27,9 @@ def no_memory(what: str, inputs: Sequence[torch.Tensor | None], rows: int) -> Pu
     device = given[0].device
     free = free_bytes(device)
     fit = int(SLACK * free / a_world)
-    advice = (
-        f"about {fit:,} worlds would fit: run {fit:,} at a time"
-        if fit > 0
-        else "not even one world would fit: free some"
-    )
+    advice = f"about {fit:,} worlds would fit: run so many at a time" if fit > 0 else "not even one world would fit"
+    needed, there = worlds * a_world / 2**30, free / 2**30
     return PullbackError(
-        f"{what} of {worlds:,} worlds needs {worlds * a_world / 2**30:.3g} GiB on {device}, where {free / 2**30:.3g} GiB "
-        f"are free; {advice}, take float32, or keep fewer states of a rollout (checkpoint=)"
+        f"{what} of {worlds:,} worlds needs {needed:.3g} GiB on {device}, where {there:.3g} GiB are free; {advice}, "
+        f"take float32, or keep fewer states of a rollout (checkpoint=)"
     )

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import Interrupt, gentle_interrupt
+from pullback.core.metrics import log_iteration
 from pullback.core.state_file import read_state, write_state
 
 FORMAT = "pullback search 2"
@@ -132,6 +133,7 @@ class SearchLoop:
             try:
                 while not reason:
                     search.iterate()
+                    log_iteration(self.label, search)
                     bar.update()
                     reason = self._reason(search, bool(stop))
                     if checkpoint is not None and time.perf_counter() - saved_at >= self.save_every:

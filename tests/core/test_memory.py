@@ -12,7 +12,7 @@ from pullback.core.arrays import LaunchArrays
 def test_the_error_says_how_many_worlds_fit(monkeypatch, backward):
     robot = pb.load("pendulum2", dtype=torch.float64)
     q = torch.zeros(4096, 2, dtype=torch.float64, requires_grad=True)
-    masses = robot.compute_lagrangian_inertia_matrix(q) if backward else None
+    masses = robot.compute_lagrangian_inertia_matrix(q)
 
     def launch(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
@@ -20,10 +20,7 @@ def test_the_error_says_how_many_worlds_fit(monkeypatch, backward):
     monkeypatch.setattr(LaunchArrays, "launch", launch)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1_000_000)
     with pytest.raises(pb.PullbackError, match=r"mass matrix of 4,096 worlds needs .* GiB on cpu") as raised:
-        if masses is None:
-            robot.compute_lagrangian_inertia_matrix(q)
-        else:
-            masses.sum().backward()
+        masses.sum().backward() if backward else robot.compute_lagrangian_inertia_matrix(q)
     text = str(raised.value)
     fit = int(text.split("about ")[1].split(" worlds")[0].replace(",", ""))
     needed = float(text.split("needs ")[1].split(" GiB")[0]) * 2**30

@@ -118,6 +118,10 @@ class Steps:
         """Return the best loss as text."""
         return f"loss {min(self.fit.losses):.3e}"
 
+    def metrics(self) -> dict[str, float]:
+        """Return the last loss."""
+        return {"loss": float(self.fit.losses[-1])}
+
 
 # -- least squares -----------------------------------------------------------------------------------------------
 

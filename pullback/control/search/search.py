@@ -233,6 +233,12 @@ class BatchSearch:
             text += f"  [red]{record.bad[-1]} not finite[/]"
         return text
 
+    def metrics(self) -> dict[str, float]:
+        """Return best loss, gradient norm and the number of bad worlds of the last iteration."""
+        record = self.record
+        norm = record.gradient_norms[-1].nanmedian().item()
+        return {"best_loss": float(record.best_loss), "gradient_norm": norm, "not_finite": float(record.bad[-1])}
+
     def state(self) -> dict[str, Any]:
         """Return the history and the method's state."""
         return {"record": dict(vars(self.record)), "method": self.method.state()}
