@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from pullback.core.errors import PullbackError
-from pullback.tasks import find_task, task_names
+from pullback.core.ranks import Ranks, start_ranks
+from pullback.tasks import Task, find_task, task_names
 
 
 def run(arguments: list[str]) -> int:
@@ -36,16 +38,50 @@ def run(arguments: list[str]) -> int:
     out = getattr(options, "out", None)
     if out is not None:
         check_folder(Path(out))
+    together = start_ranks()
+    if not together.is_first:
+        _run_quietly(task, options)
+        return 0
     if not as_json:
         task.run(options)
+        _print_communication(together)
         return 0
+    print(json.dumps(_run_and_report(task, options), indent=2))
+    return 0
+
+
+def run_task(name: str, arguments: list[str]) -> dict[str, Any]:
+    """Run a task with options as on the command line, and return what `--json` prints."""
+    task = find_task(name)
+    return _run_and_report(task, tyro.cli(task.options, prog=f"pullback run {task.name}", args=arguments))
+
+
+def _run_and_report(task: Task, options: Any) -> dict[str, Any]:
+    """Run a task, its report to the error output; return options, results and files."""
     begin, clock = time.time(), time.perf_counter()
     with contextlib.redirect_stdout(sys.stderr):
         found = task.run(options)
     report = {"task": task.name, "options": _plain(options), "seconds": round(time.perf_counter() - clock, 2)}
+    out = getattr(options, "out", None)
     files = [] if out is None else sorted(str(file) for file in Path(out).rglob("*") if _is_new(file, begin))
-    print(json.dumps(report | {"files": files, "result": _plain(found)}, indent=2))
-    return 0
+    return report | {"files": files, "result": _plain(found)}
+
+
+def _run_quietly(task: Task, options: Any) -> None:
+    """Run a task on a rank that prints nothing, and whose files are dropped."""
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+        if hasattr(options, "out"):
+            options = dataclasses.replace(options, out=Path(folder))
+        with contextlib.redirect_stdout(nowhere):
+            task.run(options)
+
+
+def _print_communication(together: Ranks) -> None:
+    """Print which part of the time ranks spent in communication, waiting for each other included."""
+    if together.many:
+        share = together.waited / (time.perf_counter() - together.begun)
+        text = f"rank 0 of {together.count}: {together.waited:.1f} s in communication, {100 * share:.0f} % of the time"
+        Console(highlight=False).print(text)
 
 
 def _list_tasks(as_json: bool) -> None:
