@@ -50,16 +50,25 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["run"]:
         return run(arguments[1:])
+    if arguments[:1] == ["sweep"]:
+        from pullback.cli.sweep import sweep
+
+        return sweep(arguments[1:])
     app = tyro.extras.SubcommandApp()
     app.command(info)
     app.command(view)
     app.command(name="run")(_run_help)
+    app.command(name="sweep")(_sweep_help)
     app.command(doctor)
     return app.cli(prog="pullback", description=DESCRIPTION, args=arguments or ["--help"]) or 0
 
 
 def _run_help() -> None:
     """Run a task; `pullback run` lists them."""
+
+
+def _sweep_help() -> None:
+    """Run a task many times, over options and seeds; `pullback sweep --help` lists its options."""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
