@@ -22,6 +22,7 @@ with collection_paused:
         SimulationWarning,
     )
     from pullback.core.files import FileLimits, file_limits
+    from pullback.core.ranks import RankError, ranks, start_ranks
     from pullback.core.threads import get_num_threads, set_num_threads
     from pullback.rigid.sim import Linearization, Sim
     from pullback.rigid.smoothing import Smoothing
@@ -47,6 +48,7 @@ with collection_paused:
         pseudo_inertia,
     )
     from pullback.rollout.checkpoint import Binomial, Every
+    from pullback.rollout.store import OnDisk, OnHost
 
 __version__ = "0.1.0"
 
@@ -67,10 +69,13 @@ __all__ = [
     "Linearization",
     "MotionData",
     "NMSELoss",
+    "OnDisk",
+    "OnHost",
     "PhysicalInertia",
     "PositionServo",
     "PositiveScalar",
     "PullbackError",
+    "RankError",
     "RobotModel",
     "SecondDerivativeError",
     "Sim",
@@ -94,10 +99,12 @@ __all__ = [
     "load",
     "pseudo_inertia",
     "random_torque_motion",
+    "ranks",
     "sdf",
     "set_num_threads",
     "sine_motion",
     "soft",
+    "start_ranks",
     "thermal",
     "view",
     "viewer",

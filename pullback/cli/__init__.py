@@ -54,11 +54,16 @@ def _dispatch(arguments: list[str]) -> int:
         return run(arguments[1:])
     if arguments[:1] == ["runs"]:
         return runs(arguments[1:])
+    if arguments[:1] == ["sweep"]:
+        from pullback.cli.sweep import sweep
+
+        return sweep(arguments[1:])
     app = tyro.extras.SubcommandApp()
     app.command(info)
     app.command(view)
     app.command(name="run")(_run_help)
     app.command(name="runs")(_runs_help)
+    app.command(name="sweep")(_sweep_help)
     app.command(compile)
     app.command(doctor)
     return app.cli(prog="pullback", description=DESCRIPTION, args=arguments or ["--help"]) or 0
@@ -70,6 +75,10 @@ def _run_help() -> None:
 
 def _runs_help() -> None:
     """List runs; show, compare or resume them."""
+
+
+def _sweep_help() -> None:
+    """Run a task many times, over options and seeds; `pullback sweep --help` lists its options."""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

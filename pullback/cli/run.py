@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from rich.markup import escape
 from pullback.cli.run_folder import METRICS, TENSORBOARD, RunFolder, new_run, next_folder, refuse_earlier_run
 from pullback.core.files import check_folder
 from pullback.core.metrics import MetricsLog, logging_metrics
+from pullback.core.ranks import Ranks, start_ranks
 from pullback.tasks import Task, find_task, task_names
 
 USAGE = "usage: pullback run TASK [OPTIONS] [--json] [--tensorboard]   (pullback run TASK --help: its options)\n"
@@ -39,9 +42,9 @@ def run(arguments: list[str]) -> int:
     options = parse(task, arguments[1:])
     if not any(argument.split("=")[0] == "--out" for argument in arguments):
         options.out = next_folder(task.name)
-    else:
+    elif start_ranks().is_first:
         refuse_earlier_run(Path(options.out), task.name)
-    folder = new_run(Path(options.out), task.name, arguments[1:], _plain(options))
+    folder = new_run(Path(options.out), task.name, arguments[1:], plain(options))
     return run_into(folder, task, options, as_json=as_json, tensorboard=tensorboard)
 
 
@@ -51,7 +54,14 @@ def parse(task: Task, arguments: list[str]) -> Any:
 
 
 def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tensorboard: bool = False) -> int:
-    """Run a task with its files in a folder, where metrics and how it ended are recorded."""
+    """Run a task with its files in a folder, where metrics and how it ended are recorded.
+
+    Of several ranks (`torchrun`) the first one prints and writes.
+    """
+    together = start_ranks()
+    if not together.is_first:
+        _run_quietly(task, options)
+        return 0
     check_folder(folder.path, "--out")
     folder.begin()
     clock = time.perf_counter()
@@ -64,13 +74,29 @@ def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tens
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         folder.end(status, time.perf_counter() - clock, error=str(error).split("\n")[0])
         raise
-    folder.end("finished", time.perf_counter() - clock, result=_plain(found), error=None)
+    folder.end("finished", time.perf_counter() - clock, result=plain(found), error=None)
     if as_json:
         files = [str(folder.path / name) for name in folder.files]
         print(json.dumps({**folder.record, "folder": str(folder.path), "files": files}, indent=2))
     else:
         print(f"run: {folder.path}")
+        _print_communication(together)
     return 0
+
+
+def _run_quietly(task: Task, options: Any) -> None:
+    """Run a task on a rank that prints nothing, and whose files are dropped."""
+    silent = contextlib.redirect_stdout
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere, silent(nowhere):
+        task.run(dataclasses.replace(options, out=Path(folder)))
+
+
+def _print_communication(together: Ranks) -> None:
+    """Print which part of the time ranks spent in communication, waiting for each other included."""
+    if together.many:
+        share = together.waited / (time.perf_counter() - together.begun)
+        text = f"rank 0 of {together.count}: {together.waited:.1f} s in communication, {100 * share:.0f} % of the time"
+        Console(highlight=False).print(text)
 
 
 def _list_tasks(as_json: bool) -> None:
@@ -84,7 +110,7 @@ def _list_tasks(as_json: bool) -> None:
         console.print(f"  [bold]{task.name:20s}[/] {escape(task.summary)}")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return the numbers, texts and names of a task's options or result; larger things are left out."""
     if isinstance(value, (bool, int, str)) or value is None:
         return value
@@ -93,9 +119,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):
-        return _plain(value.tolist()) if value.size == 1 or getattr(value, "ndim", 1) == 0 else None
+        return plain(value.tolist()) if value.size == 1 or getattr(value, "ndim", 1) == 0 else None
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        return [_plain(x) for x in value] if len(value) <= 100 else None
+        return [plain(x) for x in value] if len(value) <= 100 else None
     fields: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         fields = {str(name): x for name, x in value.items()}
@@ -103,5 +129,5 @@ def _plain(value: Any) -> Any:
         fields = as_dict()
     elif dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    kept = {name: _plain(x) for name, x in fields.items()}
+    kept = {name: plain(x) for name, x in fields.items()}
     return {name: x for name, x in kept.items() if x is not None} or None

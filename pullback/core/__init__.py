@@ -6,6 +6,7 @@ codegen, modules      how kernels become C++, and when they are compiled
 dispatch              kernel functions chosen by a number at run time
 rows                  arrays packed into one, each declared once
 threads               worker threads of the CPU
+ranks                 several processes as one, under torchrun
 launch, repeat        one kernel over worlds; the same again with other addresses
 passes                one kernel over the items of a large field, many times
 tensors               the one file that imports both torch and Warp

@@ -23,6 +23,7 @@ EXTRAS = {
     "rsl-rl-lib": "rl",
     "tensordict": "rl",
     "tensorboard": "rl",
+    "ray": "ray",
 }
 """Optional packages by their names on the package index -> the extra of Pullback that installs each."""
 

@@ -69,6 +69,12 @@ def log_iteration(label: str, search: Any) -> None:
 
 
 def last_numbers(search: Any) -> dict[str, float]:
+    """Return what a search's last iteration found; `score`, lower is better, is what sweeps compare."""
+    score = getattr(search, "score", None)
+    return _numbers(search) | ({} if score is None else {"score": float(score)})
+
+
+def _numbers(search: Any) -> dict[str, float]:
     """Return a search's own `metrics()`, or else the numbers of its last report, or its last loss."""
     if hasattr(search, "metrics"):
         return search.metrics()

@@ -67,6 +67,11 @@ class ModuleDescent:
         stalled = self.patience is not None and has_stalled(self.losses, self.patience, self.tolerance)
         return "patience" if stalled else ""
 
+    @property
+    def score(self) -> float:
+        """What sweeps compare: the best loss."""
+        return self.best_loss
+
     def summary(self) -> str:
         """Return the last and the best loss as text."""
         return f"loss {self.losses[-1]:.4g}, best {self.best_loss:.4g}" if self.losses else ""

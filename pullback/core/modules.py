@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -126,7 +127,7 @@ def _wait(compiling: Future[None], name: str) -> None:
     """Wait for a compiler; if it takes long, say so once on a terminal."""
     try:
         return compiling.result(timeout=PATIENCE)
-    except TimeoutError:
+    except FutureTimeoutError:  # the built-in one from Python 3.11 on
         if compiling.done():  # the compiler's own
             raise
     if sys.stderr.isatty() and not _TOLD.is_set():

@@ -20,6 +20,7 @@ from rich.text import Text
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import Interrupt, gentle_interrupt
 from pullback.core.metrics import log_iteration
+from pullback.core.ranks import ranks
 from pullback.core.state_file import read_state, write_state
 
 FORMAT = "pullback search 2"
@@ -75,14 +76,20 @@ class Checkpoint:
     def save(self) -> None:
         """Replace the file in one step: whatever happens, there is a complete one, the last or this."""
         self.saved = self.search.done
-        write_state(self.path, {"format": FORMAT, "settings": self._settings(), "state": self.search.state()})
+        # all ranks put the state together, one writes it
+        content = {"format": FORMAT, "settings": self._settings(), "state": self.search.state()}
+        if ranks().is_first:
+            write_state(self.path, content)
+
+    def exists(self) -> bool:
+        """Return whether there is a file to resume from."""
+        return ranks().from_first(self.path.exists())
 
     def resume(self) -> None:
         """Bring the search to where it was saved; a file that is damaged or of another search is an error."""
-        try:
-            saved = read_state(self.path)
-        except PullbackError as error:
-            raise PullbackError(f"{error}; {self.advice}") from None
+        saved, error = ranks().from_first(self._read() if ranks().is_first else None)
+        if error:
+            raise PullbackError(f"{error}; {self.advice}")
         found = saved.get("format") if isinstance(saved, dict) else type(saved).__name__
         if found != FORMAT:
             raise PullbackError(
@@ -98,6 +105,13 @@ class Checkpoint:
             text = f"{self.path} cannot be resumed from: {_first_line(error)}"
             raise PullbackError(f"{text}; {self.advice}") from error
         self.saved = self.search.done
+
+    def _read(self) -> tuple[Any, str]:
+        """Return what is in the file, or why it cannot be read."""
+        try:
+            return read_state(self.path), ""
+        except PullbackError as error:
+            return None, str(error)
 
     def _settings(self) -> dict[str, str]:
         return {name: repr(value) for name, value in self.settings.items()}
@@ -128,26 +142,40 @@ class SearchLoop:
     def run(self, search: Search, checkpoint: Checkpoint | None = None) -> str:
         """Iterate, and return why the search ended: its own reason, "iterations" or "interrupted"."""
         reason, saved_at = self._reason(search, stopped=False), time.perf_counter()
-        with gentle_interrupt() as stop, self._progress(stop) as progress:
+        together = ranks()
+        together.refuse_differences({"the search": self._fingerprint(search, checkpoint)})
+        with gentle_interrupt() as stop, self._progress(stop) as progress, together.talking_before_steps():
             bar = _ProgressBar(progress, search, self)
             try:
                 while not reason:
                     search.iterate()
                     log_iteration(self.label, search)
                     bar.update()
-                    reason = self._reason(search, bool(stop))
-                    if checkpoint is not None and time.perf_counter() - saved_at >= self.save_every:
+                    late = checkpoint is not None and time.perf_counter() - saved_at >= self.save_every
+                    stopped, late = together.end_iteration(bool(stop), late)
+                    reason = self._reason(search, stopped)
+                    if checkpoint is not None and late:
                         checkpoint.save()
                         saved_at = time.perf_counter()
             finally:
-                # also after an error or a second Ctrl-C: finished iterations that are not in the file yet
-                if checkpoint is not None and search.done > checkpoint.saved:
+                # also after an error or a second Ctrl-C: finished iterations that are not in the file yet; but an error
+                # on one of many ranks leaves the others elsewhere, and a state takes all of them
+                if checkpoint is not None and search.done > checkpoint.saved and (reason or not together.many):
                     checkpoint.save()
-        if reason == "interrupted" and self.progress:
+        if reason == "interrupted" and self._shows:
             where = f"; the checkpoint is {checkpoint.path}" if checkpoint is not None else ""
             text = f"[yellow]stopped after {search.done} iterations with the best result so far{where}[/]"
             (self.console or Console()).print(text)
         return reason
+
+    @property
+    def _shows(self) -> bool:
+        return self.progress and ranks().is_first
+
+    def _fingerprint(self, search: Search, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Return what must be the same on all ranks."""
+        settings = {} if checkpoint is None else checkpoint.settings
+        return {"kind": type(search).__name__, "iterations": self.iterations, "done": search.done, **settings}
 
     def _reason(self, search: Search, stopped: bool) -> str:
         if search.ended:
@@ -159,7 +187,7 @@ class SearchLoop:
     def _progress(self, stop: Interrupt) -> Progress:
         text = TextColumn("{task.fields[text]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]} left")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *text, _Stopping(stop))
-        return Progress(*columns, console=self.console, disable=not self.progress)
+        return Progress(*columns, console=self.console, disable=not self._shows)
 
 
 class _ProgressBar:
@@ -174,7 +202,7 @@ class _ProgressBar:
 
     def update(self) -> None:
         """Show the last iteration."""
-        if not self._loop.progress:
+        if self._progress.disable:
             return
         done = self._search.done
         pace = (time.perf_counter() - self._begun) / max(1, done - self._first)

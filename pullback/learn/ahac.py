@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import torch
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.learn.config import Config
 from pullback.learn.gradients import Slopes
 from pullback.learn.short_horizon import ShortHorizon
@@ -115,5 +116,5 @@ def growth(by_state: torch.Tensor | None) -> torch.Tensor | None:
     before, after = by_state[:-1], by_state[1:]
     counts = (before > 0.0) & (after > 0.0) & before.isfinite() & after.isfinite()
     ratio = torch.where(counts, before / after, torch.ones_like(before)).clamp(1.0 / MOST, MOST)
-    mean = ratio.log().sum(1) / counts.sum(1).clamp(min=1)
-    return mean.exp().double().cpu()
+    total, number = ranks().sum(torch.stack([ratio.log().sum(1), counts.sum(1).to(ratio)]))
+    return (total / number.clamp(min=1)).exp().double().cpu()

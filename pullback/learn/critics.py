@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pullback.core.ranks import ranks
 from pullback.learn.config import Config
 from pullback.learn.networks import Critic
 from pullback.learn.window import Window
@@ -51,16 +52,18 @@ class Critics:
         seen, targets = (torch.where(usable[:, None], seen, 0.0), torch.where(usable, targets, 0.0))
         share = usable.to(targets)
         lately: deque[float] = deque(maxlen=LOOKED_BACK)
-        error = torch.zeros_like(targets[0])
+        error, worlds, together = torch.zeros_like(targets[0]), rewards.shape[1], ranks()
         for _ in range(config.critic_passes):
-            order = torch.randperm(len(seen), device=seen.device, generator=random)
+            order = torch.randperm(len(seen) * together.count, device=seen.device, generator=random)
             losses = []
-            for batch in order.chunk(config.critic_batches):
+            for samples in order.chunk(config.critic_batches):
+                batch = together.own_samples(samples, worlds)
                 x, goal, weight = seen[batch], targets[batch], share[batch]
                 total = sum((weight * (network(x) - goal).square()).sum() for network in self.networks)
                 loss = total / (len(self.networks) * weight.sum().clamp(min=1.0))
                 self.optimizer.zero_grad()
                 loss.backward()
+                loss = together.share_gradients(parameters, loss, weight.sum())
                 torch.nn.utils.clip_grad_norm_(parameters, config.gradient_norm)
                 self.optimizer.step()
                 losses.append(loss.detach())

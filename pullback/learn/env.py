@@ -8,7 +8,7 @@ parameters that differ from world to world, worlds that are no longer finite, se
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +16,7 @@ import torch
 
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.learn.guard import guard
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
@@ -89,10 +90,13 @@ class Env(ABC):
             raise PullbackError(f"worlds is {worlds!r}; give the number of worlds, 1 or more")
         if substeps is not None:
             self.substeps = check_whole("substeps", substeps, 1, MOST_SUBSTEPS)
-        self.worlds = worlds
+        self.worlds = ranks().share(worlds, "worlds")
+        """Worlds that this process simulates: all, unless there are several ranks."""
+        self.all_worlds = worlds
+        """Worlds of all ranks together."""
         self.dtype = dtype
         self.device = find_device(device) or torch.device("cpu")
-        self.lost = torch.zeros(worlds, dtype=torch.bool, device=self.device)
+        self.lost = torch.zeros(self.worlds, dtype=torch.bool, device=self.device)
         """Worlds (B,) whose gradient was cut off since this was last cleared, because it was not finite; on a GPU."""
         self._bounds: dict[Any, Tensor | float] = {}
         self.action: Tensor
@@ -150,8 +154,14 @@ class Env(ABC):
     def uniform(self, low: Bound, high: Bound, *shape: int) -> Tensor:
         """Return random numbers (B, *shape) between two bounds, each a number or one for each of the last dimension."""
         low_, high_ = self._like(low), self._like(high)
-        drawn = torch.rand(self.worlds, *shape, dtype=self.dtype, device=self.device, generator=self.random)
-        return low_ + (high_ - low_) * drawn
+        return low_ + (high_ - low_) * self.draw(torch.rand, self.worlds, *shape)
+
+    def draw(self, kind: Callable[..., Tensor], *shape: int) -> Tensor:
+        """Return random numbers of `kind`, torch.rand or torch.randn, of shape (B, ...).
+
+        Every rank draws the numbers of all worlds and takes those of its own: they are those of one process.
+        """
+        return ranks().draw(kind, shape, dtype=self.dtype, device=self.device, generator=self.random)
 
     def randomized(self, low: Bound, high: Bound, *shape: int) -> Tensor:
         """Return a parameter (B, *shape) that is drawn anew between two bounds when a world's episode begins.
@@ -191,7 +201,7 @@ class Env(ABC):
         """Draw the parameters of the worlds (B,) whose episode begins."""
         for parameter in self._randomized:
             value = parameter.value
-            drawn = torch.rand(value.shape, dtype=self.dtype, device=self.device, generator=self.random)
+            drawn = self.draw(torch.rand, *value.shape)
             drawn = parameter.low + (parameter.high - parameter.low) * drawn
             # a tensor that was written to makes the simulation compute its rows again
             if not parameter.simulated or bool(begins.any()):
@@ -323,28 +333,38 @@ class Env(ABC):
     @property
     def settings(self) -> dict[str, Any]:
         """What a checkpoint must agree in to be resumed from."""
-        sizes = {"worlds": self.worlds, "observation": self.observation_size, "action": self.action_size}
+        sizes = {"worlds": self.all_worlds, "observation": self.observation_size, "action": self.action_size}
         time = {"dt": self.dt, "substeps": self.substeps, "episode": self.episode, "dtype": self.dtype}
         return {"environment": self.name, **sizes, **time, **self.options}
 
     def save_state(self) -> dict[str, Any]:
-        """Return all that later steps depend on, as tensors."""
+        """Return all that later steps depend on, as tensors with the worlds of all ranks."""
         state = self.state.detach()
-        return {
+        whole = {
             "q": state.q, "qd": state.qd, "impulses": state.impulses, "action": self.action.detach(),
-            "steps": self.steps, "returns": self.returns, "broken": self.broken, "random": self.random.get_state(),
-            "randomized": [parameter.value.clone() for parameter in self._randomized],
+            "steps": self.steps, "returns": self.returns,
         }  # fmt: skip
+        return {
+            **{name: None if x is None else self._gather(x) for name, x in whole.items()},
+            "broken": ranks().sum(self.broken.clone()), "random": self.random.get_state(),
+            "randomized": [self._gather(parameter.value.clone()) for parameter in self._randomized],
+        }  # fmt: skip
+
+    def _gather(self, x: Tensor) -> Tensor:
+        return ranks().gather_rows(x, self.all_worlds)
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
         """Continue from what `save_state` returned."""
-        here = {name: x.to(self.device) for name, x in saved.items() if isinstance(x, Tensor)}
+        own = ranks().own(self.all_worlds)
+        here = {name: x[own].to(self.device) for name, x in saved.items() if isinstance(x, Tensor) and x.ndim}
         self.state, self.action = State(here["q"], here["qd"], here.get("impulses")), here["action"]
-        self.steps, self.returns, self.broken = here["steps"], here["returns"], here["broken"]
+        self.steps, self.returns = here["steps"], here["returns"]
+        broken = saved["broken"].to(self.device)
+        self.broken = broken if ranks().is_first else torch.zeros_like(broken)
         self.random.set_state(saved["random"])
         with torch.no_grad():
             for parameter, value in zip(self._randomized, saved["randomized"], strict=True):
-                parameter.value.copy_(value)
+                parameter.value.copy_(value[own])
 
 
 def set_link(robot: RobotModel, link: str, parameter: str, value: Tensor) -> None:

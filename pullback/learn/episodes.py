@@ -16,6 +16,7 @@ from rich.console import Console
 from torch import nn
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.env import Env
 from pullback.learn.networks import Policy
@@ -95,6 +96,11 @@ class EpisodeSearch:
         """Never by itself."""
         return ""
 
+    @property
+    def score(self) -> float:
+        """What sweeps compare: the loss."""
+        return self.history[-1].loss
+
     def summary(self) -> str:
         """Return the text beside the progress bar."""
         return f"loss {self.history[-1].loss:.4g}" if self.history else ""
@@ -112,11 +118,12 @@ class EpisodeSearch:
             raise PullbackError(f"the rewards of {self.env.name} do not depend on the actions, or not by torch")
         self.adam.zero_grad(set_to_none=True)
         loss.backward()
+        loss = ranks().share_gradients(list(self.policy.mean.parameters()), loss, kept.sum())
         length = nn.utils.clip_grad_norm_(self.policy.mean.parameters(), self.config.longest_gradient)
         if bool(length.isfinite()):
             self.adam.step()
-        lost = 1.0 - kept.to(loss.dtype).mean().item()
-        steps = (self.done + 1) * self.env.worlds * self.env.episode
+        lost = 1.0 - ranks().mean(kept.to(loss.dtype).mean()).item()
+        steps = (self.done + 1) * self.env.all_worlds * self.env.episode
         now = time.perf_counter() - self._began
         self.history.append(EpisodeReport(steps, now, loss.item(), length.item(), lost))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pullback.core.ranks import ranks
 from pullback.learn.env import Env
 from pullback.rigid.state import Status, Trajectory
 
@@ -21,7 +22,7 @@ LOOK_EVERY = 20
 
 @torch.no_grad()
 def evaluate(env: Env, policy: Act, seed: int | None = None) -> Tensor:
-    """Return the return (B,) of one episode in each world, from a reset."""
+    """Return the return (B,) of one episode in each world, those of all ranks, from a reset."""
     observation = env.reset(seed)
     total, running = torch.zeros_like(env.returns), torch.ones_like(env.returns, dtype=torch.bool)
     for step in range(env.episode):
@@ -31,7 +32,7 @@ def evaluate(env: Env, policy: Act, seed: int | None = None) -> Tensor:
         # looked at now and then: looking makes a GPU wait
         if step % LOOK_EVERY == LOOK_EVERY - 1 and not bool(running.any()):
             break
-    return total
+    return ranks().gather_rows(total, env.all_worlds)
 
 
 @torch.no_grad()

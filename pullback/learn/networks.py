@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.core.state_file import read_state, write_state
 
 Tensor = torch.Tensor
@@ -43,13 +44,14 @@ class Normalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Take in more observations (N, n): mean and variance of all seen so far (Chan et al., 1979)."""
+        """Take in more observations (N, n), of all ranks: mean and variance of all so far (Chan et al., 1979)."""
         # rows that are not finite are left out, without counting them: that would make a GPU wait
         good = x.isfinite().all(1, keepdim=True)
-        x, number = torch.where(good, x, 0.0), good.sum()
+        x, together = torch.where(good, x, 0.0), ranks()
+        number = together.sum(good.sum())
         few = number.clamp(min=1).to(x)
-        mean = x.sum(0) / few
-        var = torch.where(good, x - mean, 0.0).square().sum(0) / few
+        mean = together.sum(x.sum(0)) / few
+        var = together.sum(torch.where(good, x - mean, 0.0).square().sum(0)) / few
         total = self.count + number
         share = (number / total.clamp(min=1.0)).to(mean)
         away = mean - self.mean
@@ -108,7 +110,7 @@ class Policy(nn.Module):
     def sample_with_noise(self, observation: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return a random action (B, nu), its noise in standard deviations, and the density's logarithm (B,)."""
         mean, log_std = self._distribution(self.normalize(observation))
-        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=random)
+        noise = ranks().draw(torch.randn, mean.shape, dtype=mean.dtype, device=mean.device, generator=random)
         before = mean + log_std.exp() * noise
         # of a normal distribution, and of tanh: log(1 - tanh²x) = 2 (log 2 - x - softplus(-2x))
         normal = -0.5 * noise.square() - log_std - 0.5 * log(2.0 * pi)

@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import nn
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.core.search_loop import SearchLoop
 from pullback.learn.env import Env
 from pullback.learn.networks import Critic, Policy
@@ -97,6 +98,11 @@ class PPO:
         """Never by itself."""
         return ""
 
+    @property
+    def score(self) -> float:
+        """What sweeps compare: minus the mean reward of a step."""
+        return -self.history[-1].reward
+
     def summary(self) -> str:
         """Return the text beside the progress bar."""
         return f"reward {self.history[-1].reward:.4g}" if self.history else ""
@@ -107,12 +113,14 @@ class PPO:
         for group in self.adam.param_groups:
             group["lr"] = config.rate * (1.0 - self.done / config.iterations)
         seen, tried, chance, advantage, target, reward = self._collect()
-        count = len(seen)
+        together = ranks()
+        count = len(seen) * together.count
         for _ in range(config.passes):
             order = torch.randperm(count, generator=self.random, device=seen.device)
-            for rows in order.chunk(config.batches):
+            for samples in order.chunk(config.batches):
+                rows = together.own_samples(samples, self.env.worlds)
                 self._improve(seen[rows], tried[rows], chance[rows], advantage[rows], target[rows])
-        steps = (self.done + 1) * config.horizon * self.env.worlds
+        steps = (self.done + 1) * config.horizon * self.env.all_worlds
         std = self.policy.log_std.detach().exp().mean().item()
         self.history.append(PPOReport(steps, time.perf_counter() - self._began, reward, std))
 
@@ -128,7 +136,7 @@ class PPO:
                 self._learn_observations(raw)
             seen = policy.normalize(self._observation)
             mean = policy.mean(seen)
-            noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=self.random)
+            noise = ranks().draw(torch.randn, mean.shape, dtype=mean.dtype, device=mean.device, generator=self.random)
             tried = mean + policy.log_std.exp() * noise
             step = env.step(tried.tanh())
             done = step.terminated | step.truncated
@@ -148,7 +156,14 @@ class PPO:
         if self._normalizes:
             self._learn_observations(raw)
         seen, tried, chance = seen.flatten(0, 1), tried.flatten(0, 1), chance.flatten()
-        return seen, tried, chance, advantage.flatten(), (advantage + value).flatten(), float(reward.mean())
+        return (
+            seen,
+            tried,
+            chance,
+            advantage.flatten(),
+            (advantage + value).flatten(),
+            float(ranks().mean(reward.mean())),
+        )
 
     def _learn_observations(self, seen: list[Tensor]) -> None:
         assert self.policy.normalizer is not None
@@ -157,7 +172,10 @@ class PPO:
     def _improve(self, seen: Tensor, tried: Tensor, chance: Tensor, advantage: Tensor, target: Tensor) -> None:
         """Take one step of Adam with a batch."""
         config, policy = self.config, self.policy
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        together = ranks()
+        count = together.sum(torch.as_tensor(float(len(seen)), dtype=seen.dtype, device=seen.device))
+        off = advantage - together.sum(advantage.sum()) / count
+        advantage = off / ((together.sum(off.square().sum()) / (count - 1.0)).sqrt() + 1e-8)
         ratio = (self._log_chance(policy.mean(seen), tried) - chance).exp()
         clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
         gain = torch.minimum(ratio * advantage, clipped * advantage).mean()
@@ -165,6 +183,7 @@ class PPO:
         loss = -gain + config.value * error - config.entropy * policy.log_std.sum()
         self.adam.zero_grad(set_to_none=True)
         loss.backward()
+        together.share_gradients(self._weights, loss, len(seen))
         nn.utils.clip_grad_norm_(self._weights, config.longest_gradient)
         self.adam.step()
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from pullback.core.ranks import ranks
 from pullback.learn.config import Config
 from pullback.learn.gradients import Slopes
 from pullback.learn.short_horizon import ShortHorizon
@@ -70,7 +71,7 @@ class SAPO(ShortHorizon):
         """Move the temperature to where entropy comes to its goal."""
         temperature = self.log_temperature.detach().exp()
         # h = (entropy - goal) / 2 |goal|
-        over = (window.bonus / temperature).mean() * (2.0 * abs(self.goal))
+        over = ranks().mean((window.bonus / temperature).mean()) * (2.0 * abs(self.goal))
         self.log_temperature.grad = temperature * torch.where(over.isfinite(), over, torch.zeros_like(over))
         self.temperature_optimizer.step()
         found = torch.stack([self.log_temperature.detach().exp(), over + self.goal]).tolist()

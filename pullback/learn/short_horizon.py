@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from pullback.core.errors import GradientError, PullbackError
+from pullback.core.ranks import ranks
 from pullback.learn.config import Config
 from pullback.learn.critics import Critics
 from pullback.learn.env import Env
@@ -136,7 +137,7 @@ class ShortHorizon:
         self.policy.normalizer.update(window.observations.flatten(0, 1))
         self.mark("critic")
         self.done += 1
-        self.steps += window.rewards.numel()
+        self.steps += window.rewards.numel() * ranks().count
         extra = self.adapt(window, slopes)
         report = self._report(window, slopes, [error, norm, *variances])
         self.seconds += time.perf_counter() - begun
@@ -188,12 +189,16 @@ class ShortHorizon:
         lost = self.env.lost
         lost.zero_()
         slopes = policy_slopes(window, parameters, lost, states=self.wants_states)
-        if slopes.parameters is None:
+        if slopes.parameters is None and not ranks().many:
             # no gradient of any use: the policy stays as it is
             return slopes, window.loss.new_full((), torch.nan)
-        clipped, norm = clip(slopes.parameters, self.config.gradient_norm)
+        for k, parameter in enumerate(parameters):
+            parameter.grad = torch.zeros_like(parameter) if slopes.parameters is None else slopes.parameters[k]
+        ranks().share_gradients(parameters, window.loss.mean())
+        clipped, norm = clip([p.grad for p in parameters if p.grad is not None], self.config.gradient_norm)
         for parameter, slope in zip(parameters, clipped):
-            parameter.grad = slope
+            assert parameter.grad is not None
+            parameter.grad.copy_(slope)
         self.actor_optimizer.step()
         return slopes, norm
 
@@ -218,17 +223,24 @@ class ShortHorizon:
         own = slopes.by_action * len(window.loss)
         steep = (own.square().sum((0, 2)).sqrt() > self.config.gradient_norm).float().mean()
         single = [window.rewards.mean(), steep, slopes.lost, self.env.broken, *others]
-        numbers = torch.cat([torch.stack([x.double() for x in single]), own.norm(dim=2).mean(1).double()]).tolist()
+        found = torch.cat([torch.stack([x.double() for x in single]), own.norm(dim=2).mean(1).double()])
+        numbers = ranks().mean(found).tolist()
         reward, steep_, lost, broken, error, norm, first, zeroth, *by_step = numbers
         finished = window.returns[window.ends].tolist(), window.lengths[window.ends].tolist()
-        self._finished.extend((float(gained), float(length)) for gained, length in zip(*finished))
+        for some in ranks().gather(finished):
+            self._finished.extend((float(gained), float(length)) for gained, length in zip(*some))
         past = torch.tensor(list(self._finished), dtype=torch.float64).reshape(-1, 2)
         gained, length = (past.mean(0) if len(past) else torch.full((2,), torch.nan)).tolist()
         return {
             "steps": self.steps, "episode_return": gained, "episode_length": length, "step_reward": reward,
             "value_loss": error, "gradient_norm": norm, "gradient_by_step": by_step, "steep": steep_, "lost": lost,
-            "broken": int(broken), "first_variance": first, "zeroth_variance": zeroth,
+            "broken": round(broken * ranks().count), "first_variance": first, "zeroth_variance": zeroth,
         }  # fmt: skip
+
+    @property
+    def score(self) -> float:
+        """What sweeps compare: minus the mean return of the last finished episodes."""
+        return -self.history[-1].episode_return
 
     def summary(self) -> str:
         """Return the text beside the progress bar."""

@@ -89,8 +89,16 @@ class Binomial:
         return _plan_binomial(int(self.slots), int(n))
 
 
-def schedule_from(checkpoint: int | Schedule) -> Schedule:
-    """Return the schedule itself, or for an integer k the one that keeps a state every k steps."""
+def schedule_from(checkpoint: int | Schedule, stores: bool = False) -> Schedule:
+    """Return the schedule itself, or for an integer k the one that keeps a state every k steps.
+
+    stores: whether schedules are allowed that keep states elsewhere than in memory (`store.py`).
+    """
+    if hasattr(checkpoint, "open") and not stores:
+        raise PullbackError(
+            f"checkpoint is {checkpoint!r}: only thermal.Process keeps states on a disk or a host; give an integer k "
+            f"for one state every k steps, or a schedule: Every(k), Binomial(slots)"
+        )
     if isinstance(checkpoint, Integral) and not isinstance(checkpoint, bool):
         if checkpoint < 1:
             raise PullbackError(f"checkpoint is {checkpoint}; expected at least 1, which keeps every state")

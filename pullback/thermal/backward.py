@@ -10,6 +10,7 @@ import torch
 
 from pullback.core.tensors import REAL
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE, VJP
+from pullback.rollout.store import Store
 from pullback.thermal.accumulate_kernels import AIR_ROWS, PHASE_ROWS, TABLE_ROWS
 from pullback.thermal.forward import AIR_NUMBERS, STEFAN_BOLTZMANN
 from pullback.thermal.material import table_cotangents
@@ -27,12 +28,13 @@ class Backward:
     def __init__(
         self,
         march: ThermalMarch,
-        kept: Tensor,
+        kept: Store,
         wanted: Sequence[bool],
         adj_outputs: Sequence[Tensor | None],
         inputs: Sequence[Tensor],
     ) -> None:
         power, _, numbers = inputs
+        power = march.model.region.take_power(power)
         self.march, self.kept, self.wanted = march, kept, wanted
         self.model, self.beam, self.probes = march.model, march.beam, march.probes
         model = self.model
@@ -98,9 +100,9 @@ class Backward:
         count = len(plan.kept)
 
         def slot(index: int) -> Tensor:
-            return self.kept[index] if index < count else scratch[index - count]
+            return self.kept.read(index) if index < count else scratch[index - count]
 
-        forward.restore(self.kept[-1], model.steps)
+        forward.restore(self.kept.read(count - 1), model.steps)
         self._observation_vjp(model.steps)
         for op, step, index in plan.actions.tolist():
             if op == RESTORE:
@@ -112,7 +114,7 @@ class Backward:
             elif op == VJP:
                 self._advance_vjp(step)
         if model.steps == 0:
-            forward.restore(self.kept[0], 0)
+            forward.restore(self.kept.read(0), 0)
         self.adj_T.zero_()
         self.initial_vjp(0, int(model.growth.nodes_alive[0]))
         return self._power(), self._initial(), self._numbers()
@@ -130,6 +132,7 @@ class Backward:
         self.add_beam_vjp(*self.beam.entries(step))
         self.flow(0, elements)
         self.explicit_step_vjp(0, nodes, 8 * elements)
+        self.model.region.exchange(self.lam[0])
 
     def _observation_vjp(self, state: int) -> None:
         """Add the cotangents of probes, snapshots and the final temperatures at the current state."""
@@ -144,17 +147,18 @@ class Backward:
             self.snapshot_vjp(0, self.model.nodes)
 
     def _power(self) -> Tensor | None:
-        return self.adj_power if self.wanted[0] else None
+        return self.model.region.give_power(self.adj_power) if self.wanted[0] else None
 
     def _initial(self) -> Tensor | None:
-        return self.adj_T[self.model.tensors["rank"]] if self.wanted[1] else None
+        return self.model.region.on_mesh(self.adj_T, self.model.tensors["rank"]) if self.wanted[1] else None
 
     def _numbers(self) -> Tensor | None:
         """Return the cotangents of the shared numbers, summed over all nodes in a fixed order."""
         if self.sums is None:
             return None
         # on a CPU by numpy: torch would split the sum among its threads
-        sums = self.sums.numpy().sum(axis=1) if self.sums.is_cpu else self.sums.sum(1).cpu().numpy()
+        region = self.model.region
+        sums = region.sum_nodes(self.sums.numpy() if self.sums.is_cpu else self.sums.cpu().numpy())
         adj = [sums[:AIR_NUMBERS] * [1.0, STEFAN_BOLTZMANN, 1.0, 1.0]]
         segments = self.forward.segments
         blocks = sums[AIR_NUMBERS:].reshape(len(self.model.materials), -1)

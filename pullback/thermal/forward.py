@@ -170,3 +170,4 @@ class Forward:
         self.flow(0, elements)
         self.add_beam(*self.beam.entries(step))
         self.explicit_step(0, nodes, 8 * elements)
+        self.model.region.exchange(self.T, *self.u)

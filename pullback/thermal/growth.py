@@ -68,14 +68,7 @@ def grow(
     rank[user] = np.arange(len(user))
 
     corners = rank[mesh.elements[elements]].astype(np.int32)
-    flat = corners.ravel()
-    entries = np.argsort(flat, kind="stable").astype(np.int32)
-    starts = np.searchsorted(flat[entries], np.arange(len(user) + 1))
-    order = np.arange(len(flat)) - starts[flat[entries]]
-    slots = np.full((len(user), 8), len(flat), dtype=np.int32)
-    slots[flat[entries[order < 8]], order[order < 8]] = entries[order < 8]
-    more = entries[order >= 8]
-    more_starts = np.searchsorted(flat[more], np.arange(len(user) + 1)).astype(np.int32)
+    slots, more_starts, more = element_lists(corners, len(user))
 
     before = np.zeros_like(after)
     follows = np.ones(len(node), dtype=bool)
@@ -107,6 +100,19 @@ def grow(
         area_before=before[-1, later],
         area_after=after[-1, later],
     )
+
+
+def element_lists(corners: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return slots, more_starts and more of elements with corners (e, 8): where the corners of each node stand."""
+    flat = corners.ravel()
+    entries = np.argsort(flat, kind="stable").astype(np.int32)
+    starts = np.searchsorted(flat[entries], np.arange(nodes + 1))
+    order = np.arange(len(flat)) - starts[flat[entries]]
+    slots = np.full((nodes, 8), len(flat), dtype=np.int32)
+    slots[flat[entries[order < 8]], order[order < 8]] = entries[order < 8]
+    more = entries[order >= 8]
+    more_starts = np.searchsorted(flat[more], np.arange(nodes + 1)).astype(np.int32)
+    return slots, more_starts, more
 
 
 def _histories(mesh, born, faces, material, materials, dt, steps):

@@ -117,7 +117,7 @@ class ImplicitForward(Forward):
         self.T_start.copy_(self.T)
         self.residual(0, nodes, 8 * elements)
         missing = self.missing[:nodes]
-        size = first = float(torch.linalg.vector_norm(missing))
+        size = first = self.model.region.norm(missing)
         if not size < float("inf"):
             raise PullbackError(f"step {step} starts from temperatures that are not finite")
         for _ in range(NEWTON):
@@ -141,13 +141,13 @@ class ImplicitForward(Forward):
         """Return the residual that rounding of the temperatures leaves: near rest more than the heat that flows."""
         stiffness = self.diagonal[:nodes] + self.model.dt * self.theta * self.own(elements, nodes)
         potential = 8.0 * torch.finfo(self.model.dtype).eps * self.rows[:, K].max() * self.T[:nodes]
-        return float(torch.linalg.vector_norm(stiffness * potential))
+        return self.model.region.norm(stiffness * potential)
 
     def _line_search(self, elements: int, nodes: int) -> float:
         """Move along x, with a shorter step where the residual would change sign; return its size there."""
         self.u_start.copy_(self.u[0])
-        missing, direction = self.missing[:nodes], self.x[0, :nodes]
-        slope = float(missing @ direction)
+        missing, direction, region = self.missing[:nodes], self.x[0, :nodes], self.model.region
+        slope = region.dot(missing, direction)
         scale = 1.0
         while True:
             self.scale.fill_(scale)
@@ -155,8 +155,8 @@ class ImplicitForward(Forward):
             self.flow(0, elements)
             self.residual(0, nodes, 8 * elements)
             # the residual is the slope of a convex function: it may fall to zero, and a little beyond
-            if float(missing @ direction) >= -0.5 * slope or scale < 1e-6:
-                return float(torch.linalg.vector_norm(missing))
+            if region.dot(missing, direction) >= -0.5 * slope or scale < 1e-6:
+                return region.norm(missing)
             scale *= 0.5
 
     def solve(self, right: Tensor, relative: float, elements: int, nodes: int) -> float:
@@ -171,18 +171,21 @@ class ImplicitForward(Forward):
         r.copy_(right)
         torch.mul(r, inverse, out=z)
         p.copy_(z)
-        rz = first = float(r @ z)
+        region = self.model.region
+        rz = first = region.dot(r, z)
         for _ in range(ITERATIONS):
             if rz <= relative * relative * first or rz == 0.0:
                 break
+            region.exchange(self.p[0])
             self.drive(0, elements)
             self.apply(0, nodes, 8 * elements)
-            step = rz / float(p @ Sp)
+            step = rz / region.dot(p, Sp)
             x.add_(p, alpha=step)
             r.sub_(Sp, alpha=step)
             torch.mul(r, inverse, out=z)
-            old, rz = rz, float(r @ z)
+            old, rz = rz, region.dot(r, z)
             p.mul_(rz / old).add_(z)
+        region.exchange(self.x[0])
         return sqrt(rz / first) if first > 0.0 else 0.0
 
     def own(self, elements: int, nodes: int) -> Tensor:
@@ -251,3 +254,4 @@ class ImplicitBackward(Backward):
         if forward.theta < 1.0:
             self.flow(0, elements)
             self.explicit_step_vjp(0, nodes, 8 * elements)
+            self.model.region.exchange(self.lam[0])

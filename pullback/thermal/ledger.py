@@ -40,7 +40,7 @@ class EnergyLedger:
 def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: torch.Tensor, final: torch.Tensor):
     """Return the ledger of a finished run."""
     model = march.model
-    growth = model.growth
+    region, growth = model.region, model.growth
     values = numbers.cpu().double().numpy()
     rows, phases = segment_rows(model.materials, values[4:])
     tables = rows.reshape(len(model.materials), -1, rows.shape[1])
@@ -57,9 +57,9 @@ def make_ledger(march: Any, heat: torch.Tensor, initial: torch.Tensor, numbers: 
             tensors["volume"][m] * enthalpies(table, phase, before),
             volume[m] * enthalpies(table, phase, after),
         )
-        stored += float(phase[3] * (end - start).sum())
-        born += float(phase[3] * gained[m].sum() * enthalpies(table, phase, birth)[0])
-    flows = march.ledger.cpu().numpy().sum(axis=1)
+        stored += float(phase[3] * region.sum_nodes(end - start))
+        born += float(phase[3] * region.sum_events(gained[m]) * enthalpies(table, phase, birth)[0])
+    flows = region.sum_nodes(march.ledger.cpu().numpy())
     return EnergyLedger(
         laser=model.dt * float(heat.double().sum()),
         convection=float(flows[0]),

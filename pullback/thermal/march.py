@@ -13,6 +13,7 @@ from pullback.core.finite import are_finite
 from pullback.core.passes import Pass
 from pullback.core.tensors import REAL
 from pullback.rollout.checkpoint import Schedule
+from pullback.rollout.store import Store, open_store
 from pullback.thermal.backward import Backward
 from pullback.thermal.forward import Forward
 from pullback.thermal.part import Beam, PartModel, Probes
@@ -50,23 +51,24 @@ class ThermalMarch:
         schedule: Schedule,
         method: Method | None = None,
     ) -> None:
-        self.model, self.beam, self.probes = model, beam, probes
+        self.model, self.beam, self.probes = model, model.region.take_beam(beam), model.region.take_probes(probes)
         self.method = Method() if method is None else method
         self.snapshots = {int(step): row for row, step in enumerate(snapshots)}
         self.schedule = schedule
         self.ledger: Tensor | None = None
 
-    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+    def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Store | None]:
         """Return probes, snapshots and the final state, and the states kept for the backward pass."""
         power, initial, numbers = inputs
-        model, probes = self.model, self.probes
+        model, probes, region = self.model, self.probes, self.model.region
+        power = region.take_power(power)
         forward = self.method.forward(model, numbers, power=power, beam=self.beam, ledger=True)
         forward.begin(initial)
         kept_steps = self.schedule.kept(model.steps) if keep else []
-        kept = forward.new(len(kept_steps), model.nodes)
+        kept = open_store(self.schedule, len(kept_steps), forward.T) if len(kept_steps) else None
         slot_of = {int(step): slot for slot, step in enumerate(kept_steps)}
         seen = forward.new(model.steps + 1, 0 if probes is None else len(probes))
-        taken = forward.new(len(self.snapshots), model.nodes)
+        taken = forward.new(len(self.snapshots), len(model.tensors["rank"]))
         probe = self._probe_pass(forward, seen)
         rank = model.tensors["rank"]
         for state in range(model.steps + 1):
@@ -75,13 +77,13 @@ class ThermalMarch:
             if probe is not None and probes is not None:
                 probe(*probes.rows_at(state))
             if state in self.snapshots:
-                torch.index_select(forward.T, 0, rank, out=taken[self.snapshots[state]])
-            if state in slot_of:
-                kept[slot_of[state]].copy_(forward.T)
+                region.on_mesh(forward.T, rank, out=taken[self.snapshots[state]])
+            if kept is not None and state in slot_of:
+                kept.write(slot_of[state], forward.T)
         self.ledger, self.final_volume = forward.ledger, forward.volume
-        final = forward.T[rank]
+        final = region.on_mesh(forward.T, rank)
         _check_finite(final)
-        return (seen, taken, final), kept
+        return (region.give_seen(seen), taken, final), kept
 
     def _probe_pass(self, forward: Forward, seen: Tensor) -> Pass | None:
         probes = self.probes
@@ -98,7 +100,7 @@ class ThermalMarch:
         )
 
     def backward(
-        self, kept: Tensor, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
+        self, kept: Store, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the inputs."""
         return self.method.backward(self, kept, wanted, adj_outputs, inputs).run()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from pullback.thermal.growth import Growth
 from pullback.thermal.material import Material
+
+if TYPE_CHECKING:
+    from pullback.thermal.region import Region
 
 Tensor = torch.Tensor
 
@@ -19,9 +23,10 @@ class PartModel:
 
     tensors: the arrays of `growth.py` by name; shape (e,) and conductances (shapes, 28), the shape of each element and
     its 28 numbers; material (e,) where there are several; held (n,) int32 and held_temperature (n,).
+    region: what of the part is here, all of it unless there are several ranks.
     """
 
-    growth: Growth
+    region: Region
     dt: float
     steps: int
     materials: tuple[Material, ...]
@@ -29,6 +34,11 @@ class PartModel:
     device: torch.device
     threads: int
     tensors: dict[str, Tensor]
+
+    @property
+    def growth(self) -> Growth:
+        """Return the growth of what is here."""
+        return self.region.growth
 
     @property
     def nodes(self) -> int:

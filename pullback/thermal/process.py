@@ -14,11 +14,12 @@ import torch
 from pullback.core import custom_vjp
 from pullback.core.device import find_device
 from pullback.core.errors import PullbackError, refuse_unknown_options, unknown_name
+from pullback.core.ranks import ranks
 from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.thermal.births import checked_births, faces_over_time
 from pullback.thermal.geometry import PAIRS, conductances, distinct_shapes, fastest_rates, in_chunks
-from pullback.thermal.growth import birth_steps, grow
+from pullback.thermal.growth import Growth, birth_steps, grow
 from pullback.thermal.implicit import Implicit
 from pullback.thermal.laser import Laser
 from pullback.thermal.ledger import EnergyLedger, make_ledger
@@ -26,7 +27,9 @@ from pullback.thermal.march import Method, ThermalMarch
 from pullback.thermal.material import Material
 from pullback.thermal.mesh import Mesh
 from pullback.thermal.part import Beam, PartModel, Probes
+from pullback.thermal.partition import node_owners
 from pullback.thermal.probes import locate, locate_below, locate_moving, make_probes, refuse_outside
+from pullback.thermal.region import Region, SharedRegion
 from pullback.thermal.source import Gaussian, Goldak
 from pullback.thermal.stability import Stability
 from pullback.thermal.toolpath import Toolpath
@@ -159,40 +162,51 @@ class Process:
         G = in_chunks(conductances, corners[sample])
         rates = np.concatenate([fastest_rates(corners[sample][a : a + 50_000], G[a : a + 50_000])
                                 for a in range(0, len(sample), 50_000)])  # fmt: skip
+        region = self._region(growth)
+        nodes, elements, here = region.nodes, region.elements, region.growth
         self._stability = Stability(growth, self.materials, self.element_material, rates[shape])
         held, held_temperature = np.zeros(len(mesh.nodes), np.int32), np.zeros(len(mesh.nodes))
         for name, temperature in fixed.items():
             _check_number(f"fixed[{name!r}]", temperature, above=0.0)
-            nodes = growth.rank[mesh.node_set(name)]
-            held[nodes], held_temperature[nodes] = 1, temperature
+            chosen = growth.rank[mesh.node_set(name)]
+            held[chosen], held_temperature[chosen] = 1, temperature
         floats = {
             "conductances": G[:, PAIRS[:, 0], PAIRS[:, 1]],
-            "volume": growth.volume,
-            "area": growth.area,
-            "held_temperature": held_temperature,
-            "volume_before": growth.volume_before,
-            "volume_after": growth.volume_after,
-            "area_before": growth.area_before,
-            "area_after": growth.area_after,
+            "volume": here.volume,
+            "area": here.area,
+            "held_temperature": held_temperature[nodes],
+            "volume_before": here.volume_before,
+            "volume_after": here.volume_after,
+            "area_before": here.area_before,
+            "area_after": here.area_after,
         }
         integers = {
-            "corners": growth.corners,
-            "shape": shape,
-            "slots": growth.slots,
-            "held": held,
-            "event_node": growth.event_node,
-            "more": growth.more,
-            "more_starts": growth.more_starts if len(growth.more) else growth.more,
+            "corners": here.corners,
+            "shape": shape[elements],
+            "slots": here.slots,
+            "held": held[nodes],
+            "event_node": here.event_node,
+            "more": here.more,
+            "more_starts": here.more_starts if len(here.more) else here.more,
         }
         if count > 1:
-            integers["material"] = self.element_material[growth.elements]
+            integers["material"] = self.element_material[here.elements]
         tensors = {name: self.put(x, self.dtype) for name, x in floats.items()}
         tensors |= {name: self.put(x, torch.int32) for name, x in integers.items()}
-        tensors |= {name: self.put(getattr(growth, name), torch.int64) for name in ("user", "rank")}
+        tensors |= {name: self.put(getattr(here, name), torch.int64) for name in ("user", "rank")}
         self.growth = growth
         self._model = PartModel(
-            growth, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors
+            region, self.dt, self.steps, self.materials, self.dtype, self.device, self.threads, tensors
         )
+
+    def _region(self, growth: Growth) -> Region:
+        """Return what of the part this process computes: its share if there are several ranks."""
+        together = ranks()
+        if not together.many:
+            return Region(growth)
+        owner = node_owners(self.mesh, growth, together.count)
+        together.refuse_differences({"the part": (self.steps, self.dt, owner.tobytes(), growth.corners.tobytes())})
+        return SharedRegion(growth, owner, together, self.device)
 
     def put(self, x: np.ndarray, dtype: torch.dtype) -> Tensor:
         """Return an array as a tensor on the process's device."""
@@ -328,7 +342,7 @@ class Process:
             raise PullbackError(
                 f"initial has shape {tuple(initial.shape)}; expected one number or ({len(self.mesh.nodes)},)"
             )
-        schedule = Every(isqrt(self.steps - 1) + 1) if checkpoint is None else schedule_from(checkpoint)
+        schedule = Every(isqrt(self.steps - 1) + 1) if checkpoint is None else schedule_from(checkpoint, stores=True)
         shots = np.unique(np.asarray(list(snapshots), dtype=np.int64))
         if len(shots) and not (shots[0] >= 0 and shots[-1] <= self.steps):
             raise PullbackError(
@@ -339,6 +353,11 @@ class Process:
 
         def ledger() -> EnergyLedger:
             return make_ledger(march, heat.detach(), initial.detach(), numbers.detach(), final.detach())
+
+        if ranks().many:
+            # a sum over ranks, which all of them have to take part in
+            found = ledger()
+            return History(self.times, seen, taken, shots, final, lambda: found)
 
         return History(self.times, seen, taken, shots, final, ledger)
 

@@ -83,7 +83,7 @@ def test_info_prints_the_problems_of_a_file_once(capsys, tmp_path):
         (("run", "identify-masses", "--samples", "0"), "error: samples is 0; give a number above zero"),
         (("run", "identify-masses", "--epoch", "3"), "--epochs"),
         (("info", "panda", "--base", "flying"), "fixed"),
-        (("inform", "panda"), "info, view, run, compile, doctor"),
+        (("inform", "panda"), "info, view, run, runs, sweep, compile, doctor"),
         (("view", "pandas", "--no-open"), "error: no robot named 'pandas'; did you mean 'panda'"),
         (("view", "nowhere.html", "--no-open"), "error: no replay (.html) at 'nowhere.html'"),
         (("info", "robot.usd"), "error: robot.usd is no robot description: USD is not read; export the robot as URDF"),

@@ -23,6 +23,7 @@ from pullback.control.identify.windows import Windows, linearized, losses, resid
 from pullback.control.search.search import Evaluation
 from pullback.control.search.shooting import minimize
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.core.search_loop import SearchLoop
 from pullback.rigid.sim import Sim
 
@@ -113,6 +114,11 @@ class Steps:
     def ended(self) -> str:
         """Why the search is over, or an empty string."""
         return self.fit.ended
+
+    @property
+    def score(self) -> float:
+        """What sweeps compare: the best loss."""
+        return min(self.fit.losses)
 
     def summary(self) -> str:
         """Return the best loss as text."""
@@ -230,14 +236,17 @@ def _adam(fit: Fit, learning_rate: float, limit: int) -> Callable[[], None]:
     optimizer = torch.optim.Adam(moving)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, limit), eta_min=0.01 * learning_rate)
     best, seen = fit.losses[0], fit.windows.weights > 0.0
+    mine, part = fit.windows.own()
     waited = 0
 
     def step() -> None:
         nonlocal best, waited
         optimizer.zero_grad()
         shift = torch.linalg.solve_triangular(factor, scaled[..., None], upper=True)[..., 0] if fit.fit_starts else None
-        loss = residuals(fit.sim, fit.unknowns, fit.windows, z[None], shift)[..., seen].square().mean()
+        own_shift = None if shift is None else shift[part]
+        loss = residuals(fit.sim, fit.unknowns, mine, z[None], own_shift)[..., seen].square().mean()
         loss.backward()
+        loss = ranks().share_gradients([x for group in moving for x in group["params"]], loss, mine.count)
         value = float(loss.detach())
         waited = 0 if value < best * (1.0 - fit.tolerance) else waited + 1
         if value < best or len(fit.losses) == 1:

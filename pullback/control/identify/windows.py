@@ -12,12 +12,13 @@ Then S_{t+1} = A S_t + F with S_0 = (1 0) is the derivative of each state by (d,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from pullback.control.identify.unknowns import Unknowns
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 
@@ -67,6 +68,15 @@ class Windows:
     def count(self) -> int:
         """The number of windows."""
         return self.q.shape[1]
+
+    def own(self) -> tuple[Windows, slice]:
+        """Return the windows of this rank, and which of all they are."""
+        if self.count < ranks().count:
+            raise PullbackError(
+                f"{self.count} windows cannot be shared by {ranks().count} ranks; cut shorter ones, or use fewer ranks"
+            )
+        part = ranks().own(self.count)
+        return replace(self, q=self.q[:, part], qd=self.qd[:, part], controls=self.controls[:, part]), part
 
     def start(self, sim: Sim, shift: Tensor | None = None) -> State:
         """Return the measured initial states of the windows, corrected by `shift` (W, 2 nv)."""
@@ -238,15 +248,26 @@ def residuals(sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: 
 @torch.no_grad()
 def losses(sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: Tensor | None = None) -> Tensor:
     """Return the mean square (N,) of the measured residuals of variables z (N, size); infinite where they diverge."""
-    r = residuals(sim, unknowns, windows, z, shift)
-    used = r[..., windows.weights > 0.0]
-    return used.square().flatten(1).mean(1).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    mine, part = windows.own()
+    r = residuals(sim, unknowns, mine, z, None if shift is None else shift[part])
+    squares = r[..., windows.weights > 0.0].square().flatten(1)
+    _, found = ranks().weighted_mean([squares.mean(1)], mine.count)
+    return found.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def linearized(
     sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return residuals r (W, m) of variables z (size,), and their derivatives by shift (W, m, 2 nv) and z (W, m, P)."""
+    mine, part = windows.own()
+    r, Jx, Jz = (ranks().gather_rows(x, windows.count) for x in _linearized(sim, unknowns, mine, z, shift[part]))
+    return r, Jx, Jz
+
+
+def _linearized(
+    sim: Sim, unknowns: Unknowns, windows: Windows, z: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same of the windows of one rank."""
     n, count = 2 * sim.nv, windows.count
     with torch.no_grad():
         unknowns.connect(z[None])

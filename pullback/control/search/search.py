@@ -220,6 +220,11 @@ class BatchSearch:
                 stacklevel=5,
             )
 
+    @property
+    def score(self) -> float:
+        """What sweeps compare: the best loss."""
+        return self.record.best_loss
+
     def summary(self) -> str:
         """Return best loss, gradient norm and the number of bad worlds as text."""
         record = self.record

@@ -19,6 +19,7 @@ from pullback.control.search.methods import Optimizer, make_method
 from pullback.control.search.options import SearchOptions, SearchSettings
 from pullback.control.search.search import BatchSearch, Evaluation, Found
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,7 +71,11 @@ def minimize(
         return box.inside(z.reshape(-1, *shape))
 
     def evaluate(z: Tensor, gradient: bool) -> Evaluation:
-        return evaluate_batch(lambda z: objective(candidates(z)), z, gradient)
+        # each rank evaluates its candidates; all of them take the same step
+        together = ranks()
+        found = evaluate_batch(lambda z: objective(candidates(z)), z[together.own(len(z))], gradient)
+        parts = (None if x is None else together.gather_rows(x, len(z)) for x in found)
+        return Evaluation(*parts)  # pyright: ignore[reportArgumentType]
 
     search = BatchSearch(make_method(method, z, settings), evaluate, start, settings)
     reason = search.run()
@@ -107,7 +112,12 @@ def train(
         found = []
         for x in z:
             write(x)
-            found.append(evaluate_module(loss, parameters, gradient))
+            value, slope, bad = evaluate_module(loss, parameters, gradient)
+            if ranks().many:
+                # the mean of all ranks that have one
+                (slope,), value = ranks().weighted_mean([slope, value], (~bad).double())
+                bad = ~value.isfinite()
+            found.append((value, slope, bad))
         losses, gradients, bad = zip(*found)
         return Evaluation(torch.stack(losses), torch.stack(gradients) if gradient else None, torch.stack(bad))
 

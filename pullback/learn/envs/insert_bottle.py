@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.description.assets.rows import X, Y, Z, box, cylinder, joint, link
 from pullback.description.load import read
 from pullback.description.tree import Tree
@@ -183,7 +184,8 @@ class InsertBottle(Env):
         """Return joints and rates, the target's position and velocity, and the fraction of time that has passed."""
         joints, rates = state.q[:, :6], state.qd[:, :6]
         if self.noise > 0.0:
-            drawn = torch.randn(2, *joints.shape, dtype=self.dtype, device=self.device, generator=self.random)
+            shape, own = (2, self.all_worlds, 6), ranks().own(self.all_worlds)
+            drawn = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.random)[:, own]
             joints, rates = joints + self.noise * drawn[0], rates + 10 * self.noise * drawn[1]
         time = (self.steps / self.episode).to(joints)[:, None]
         return torch.cat([joints, rates, state.q[:, 6:9], state.qd[:, 6:9], time], 1)

@@ -1,0 +1,331 @@
+"""Several processes as one: each rank simulates its share of the worlds, and what they have in common is summed.
+
+`torchrun` starts the processes and says which is which; `start_ranks()` joins them (Gloo between CPUs, NCCL between
+GPUs). Without it, or without `torchrun`, there is one rank and nothing here communicates. What a rank draws at random
+is its rows of what one process would draw, so the result does not depend on the number of ranks but for rounding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from pullback.core.errors import PullbackError
+
+Tensor = torch.Tensor
+
+TIMEOUT = 300.0
+"""Seconds after which a rank that does not answer counts as lost."""
+SLOW, SLOW_FOR = 1.5, 5
+"""A rank is slow if it computes this many times as long as the median rank, so many times in a row."""
+ANSWER = 0.3
+"""Seconds that ranks have to say that they are still there, once contact is lost."""
+
+
+class RankError(PullbackError):
+    """Contact with another rank is lost."""
+
+
+class Ranks:
+    """The processes that run together, as one of them sees them: this is `rank` of `count`."""
+
+    def __init__(self, rank: int = 0, count: int = 1, store: dist.Store | None = None) -> None:
+        self.rank, self.count = rank, count
+        self._store = store
+        self.waited = 0.0
+        """Seconds spent in communication so far."""
+        self.begun = self._since = time.perf_counter()
+        self._waited_before = 0.0
+        self._slow: tuple[int, int] = (-1, 0)
+
+    @property
+    def many(self) -> bool:
+        """Whether there are other ranks."""
+        return self.count > 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank prints and writes files."""
+        return self.rank == 0
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def own(self, total: int) -> slice:
+        """Return which of `total` rows are this rank's: a range, as long as those of others or one row longer."""
+        return slice(total * self.rank // self.count, total * (self.rank + 1) // self.count)
+
+    def share(self, total: int, what: str) -> int:
+        """Return how many of `total` each rank has; a number that cannot be shared evenly is an error."""
+        if total % self.count:
+            raise PullbackError(f"{total} {what} cannot be shared evenly by {self.count} ranks; give a multiple of it")
+        return total // self.count
+
+    def draw(self, kind: Callable[..., Tensor], shape: Sequence[int], **options: Any) -> Tensor:
+        """Return this rank's rows of random numbers `kind(rows of all ranks, ...)`, the same as one process draws."""
+        if not self.many:
+            return kind(tuple(shape), **options)
+        return kind((shape[0] * self.count, *shape[1:]), **options)[self.own(shape[0] * self.count)]
+
+    def own_samples(self, order: Tensor, worlds: int) -> Tensor:
+        """Return which of this rank's samples (time, world) are among those of all ranks that `order` lists, in order.
+
+        Samples are numbered time · worlds + world, in `order` with the worlds of all ranks, in the result with the
+        `worlds` of this one.
+        """
+        if not self.many:
+            return order
+        everywhere = worlds * self.count
+        world = order % everywhere - worlds * self.rank
+        mine = (world >= 0) & (world < worlds)
+        return (order // everywhere * worlds + world)[mine]
+
+    # -- sums and messages -------------------------------------------------------------------------------------------
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return the sum over ranks, in x itself."""
+        if self.many:
+            with self._talking():
+                dist.all_reduce(x)
+        return x
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Return the mean over ranks, in x itself."""
+        return self.sum(x).div_(self.count) if self.many else x
+
+    def gather_rows(self, x: Tensor, total: int) -> Tensor:
+        """Return rows (total, ...) of all ranks, each of which has x, its `own(total)`; the same bits everywhere."""
+        if not self.many:
+            return x
+        # zeros elsewhere, summed: exact, and ranks may have different numbers of rows
+        plain = x.detach().to(torch.uint8) if x.dtype == torch.bool else x.detach()
+        rows = torch.zeros(total, *x.shape[1:], dtype=plain.dtype, device=x.device)
+        rows[self.own(total)] = plain
+        return self.sum(rows).to(x.dtype)
+
+    def swap(self, send: Sequence[tuple[int, Tensor]], receive: Sequence[tuple[int, Tensor]]) -> None:
+        """Send tensors to ranks and receive into others, all at once."""
+        messages = [dist.P2POp(dist.irecv, x, r) for r, x in receive] + [dist.P2POp(dist.isend, x, r) for r, x in send]
+        if not messages:
+            return
+        with self._talking():
+            for request in dist.batch_isend_irecv(messages):
+                request.wait()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return what each rank gives, any plain object, in the order of ranks."""
+        found: list[Any] = [None] * self.count
+        if not self.many:
+            return [value]
+        with self._talking():
+            dist.all_gather_object(found, value)
+        return found
+
+    def from_first(self, value: Any) -> Any:
+        """Return what rank 0 gives."""
+        if not self.many:
+            return value
+        box = [value]
+        with self._talking():
+            dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def share_gradients(self, parameters: Sequence[Tensor], loss: Tensor, weight: Any = 1.0) -> Tensor:
+        """Make gradients those of the mean loss of all ranks' samples, by one sum of a flat tensor; return that loss.
+
+        The loss is a mean over this rank's samples, `weight` their number. A parameter without a gradient counts as
+        zero.
+        """
+        if not self.many:
+            return loss
+        slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        shared, loss = self.weighted_mean([*slopes, loss.detach()], weight)
+        for parameter, slope in zip(parameters, shared):
+            parameter.grad = slope
+            slope.is_shared = True  # pyright: ignore[reportAttributeAccessIssue]
+        return loss
+
+    def weighted_mean(self, values: Sequence[Tensor], weight: Any = 1.0) -> tuple[list[Tensor], Tensor]:
+        """Return the mean over ranks of tensors, the last of them apart; one sum of a flat tensor."""
+        if not self.many:
+            return list(values[:-1]), values[-1]
+        like = values[0]
+        weight = torch.as_tensor(weight, dtype=like.dtype, device=like.device).reshape(1)
+        flat = torch.cat([x.detach().reshape(-1).to(like.dtype) for x in values])
+        # a rank without samples has no mean; what it says does not count
+        flat = torch.where(weight > 0, weight * flat, torch.zeros_like(flat))
+        flat = self.sum(torch.cat([flat, weight]))
+        parts = (flat[:-1] / flat[-1]).split([x.numel() for x in values])
+        *first, last = (part.view_as(x) for part, x in zip(parts, values))
+        return first, last
+
+    # -- keeping together --------------------------------------------------------------------------------------------
+
+    def refuse_differences(self, what: Mapping[str, Any]) -> None:
+        """Raise where ranks do not have the same, naming what differs and on which rank."""
+        if not self.many:
+            return
+        mine = {name: hashlib.sha256(repr(value).encode()).hexdigest() for name, value in what.items()}
+        for rank, theirs in enumerate(self.gather(mine)):
+            for name in mine.keys() | theirs.keys():
+                if mine.get(name) != theirs.get(name):
+                    raise PullbackError(
+                        f"{name} on rank {self.rank} ({_short(what.get(name))}) is not that on rank {rank}; start all "
+                        f"ranks with the same files, versions and options"
+                    )
+
+    def end_iteration(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """Return whether any rank wants to stop and whether rank 0 wants to save; name a rank that is slow."""
+        if not self.many:
+            return stop, save
+        now = time.perf_counter()
+        busy = now - self._since - (self.waited - self._waited_before)
+        table = torch.zeros(self.count, 3, dtype=torch.float64)
+        table[self.rank] = torch.tensor([stop, save, busy])
+        stops, saves, seconds = self.sum(table).T
+        self._since, self._waited_before = time.perf_counter(), self.waited
+        slowest = int(seconds.argmax())
+        if seconds[slowest] > SLOW * seconds.quantile(0.5, interpolation="lower"):
+            self._slow = slowest, (self._slow[1] + 1 if self._slow[0] == slowest else 1)
+        else:
+            self._slow = -1, 0
+        if self.is_first and self._slow[1] == SLOW_FOR:
+            others = float(seconds.quantile(0.5, interpolation="lower"))
+            warnings.warn(
+                f"rank {slowest} takes {float(seconds[slowest]):.3g} s for an iteration and the others {others:.3g} s, "
+                f"and they wait for it; look at what else runs on its machine",
+                stacklevel=3,
+            )
+        return bool(stops.any()), bool(saves[0])
+
+    @contextmanager
+    def talking_before_steps(self) -> Iterator[None]:
+        """Inside this block every torch optimiser first takes the mean of its gradients over ranks.
+
+        Gradients that `share_gradients` has made are left as they are.
+        """
+        if not self.many:
+            yield
+            return
+        hook = register_optimizer_step_pre_hook(self._before_step)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not parameters:
+            return
+        if all(getattr(p.grad, "is_shared", False) for p in parameters):
+            for p in parameters:
+                # once: the next gradients may be written into the same tensor
+                p.grad.is_shared = False
+            return
+        self.share_gradients(parameters, parameters[0].new_zeros(()))
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._lost(str(error)) from None
+        finally:
+            self.waited += time.perf_counter() - begun
+
+    def _lost(self, reason: str) -> RankError:
+        """Return the error for a rank that does not answer; it names those that nothing is heard of."""
+        silent = "another rank"
+        store = self._store
+        if store is not None:
+            try:
+                store.set(f"still here {self.rank}", "1")
+                until = time.perf_counter() + ANSWER
+                missing = set(range(self.count))
+                while missing and time.perf_counter() < until:
+                    missing = {k for k in missing if not store.check([f"still here {k}"])}
+                    time.sleep(0.02)
+                if missing:
+                    silent = f"rank {', '.join(map(str, sorted(missing)))} of {self.count}"
+            except RuntimeError:
+                # the store is gone as well
+                pass
+        first = (reason.splitlines() or [""])[0][:120]
+        return RankError(
+            f"{silent} has ended or does not answer ({first}); the last checkpoint is complete: the same command with "
+            f"its resume option goes on from there"
+        )
+
+
+_active: Ranks | None = None
+
+
+def ranks() -> Ranks:
+    """Return the ranks that run together: one, unless `start_ranks` joined others."""
+    return _active or Ranks()
+
+
+def start_ranks(timeout: float = TIMEOUT) -> Ranks:
+    """Join the processes that `torchrun` started, and return them; without `torchrun` there is one.
+
+    From then on environments share their worlds among ranks, searches their candidates and recordings, and a
+    `thermal.Process` its elements. A rank that does not answer for `timeout` seconds ends all others.
+    """
+    global _active
+    if _active is not None:
+        return _active
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or not dist.is_available():
+        return Ranks()
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"
+    store, rank, count = next(iter(dist.rendezvous("env://")))
+    store.set_timeout(timedelta(seconds=timeout))
+    dist.init_process_group(
+        backend, store=dist.PrefixStore("pullback", store), rank=rank, world_size=count,
+        timeout=timedelta(seconds=timeout),
+    )  # fmt: skip
+    signal.signal(signal.SIGTERM, _end)
+    _active = Ranks(rank, count, store)
+    _active.refuse_differences(_versions())
+    return _active
+
+
+def leave_ranks() -> None:
+    """End the communication between ranks; from then on this process is alone."""
+    global _active
+    if _active is not None:
+        _active = None
+        dist.destroy_process_group()
+
+
+def _end(*_: Any) -> None:
+    """End this rank where `torchrun` asks for it, because another one has ended."""
+    raise RankError("this rank was asked to end, because another one has; the last checkpoint is complete")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("pullback", "torch", "warp-lang", "numpy"):
+        with suppress(PackageNotFoundError):
+            found[f"the version of {name}"] = version(name)
+    return found
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
