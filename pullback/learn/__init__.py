@@ -9,6 +9,7 @@ from pullback.learn.envs import env_names, make
 from pullback.learn.episodes import EpisodeConfig, EpisodeReport, EpisodeSearch, train_episodes
 from pullback.learn.evaluate import evaluate, play, replay
 from pullback.learn.export import export_onnx
+from pullback.learn.first_order import FirstOrderErrors, first_order_errors
 from pullback.learn.hybrid import Correction, Hybrid, Residual, load_hybrid, save_hybrid
 from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel, fit, predict, prediction_error
 from pullback.learn.mbpo import MBPO, MBPOConfig
@@ -39,6 +40,7 @@ __all__ = [
     "EpisodeReport",
     "EpisodeSearch",
     "Extra",
+    "FirstOrderErrors",
     "FitConfig",
     "Hybrid",
     "Jacobian",
@@ -63,6 +65,7 @@ __all__ = [
     "export_onnx",
     "extra_samples",
     "find_algorithm",
+    "first_order_errors",
     "fit",
     "load_hybrid",
     "load_policy",

@@ -45,6 +45,8 @@ class SACConfig:
     """Actions of an epoch, in each world."""
     random_steps: int = 5000
     """First actions that are drawn uniformly; there are no updates before."""
+    first_update: int = 1000
+    """Actions before the first update, in each world."""
     updates: int = 1
     """Updates of the networks after each action."""
     batch: int = 256
@@ -161,7 +163,7 @@ class SAC:
         for _ in range(config.epoch_steps):
             self.replay.add(self._act())
             self.steps += 1
-            if self.steps >= config.random_steps:
+            if self.steps >= max(config.random_steps, config.first_update):
                 self.prepare()
                 for _ in range(config.updates):
                     self.update(self.draw())

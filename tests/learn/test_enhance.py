@@ -1,4 +1,4 @@
-"""Sample and policy enhancement: Jacobians of a step against differences of it, with contact too; what is made of them."""
+"""Sample and policy enhancement: Jacobians against differences of a step, with contact too; what is made of them."""
 
 import pytest
 import torch
@@ -146,8 +146,8 @@ def test_policies_are_improved_through_the_simulation():
     # without a critic yet, the reward's own slope brings the tip up
     env, trial = make("swing-up", 8, links=1, dtype=F64), make("swing-up", 2, links=1, dtype=F64)
     config = SACConfig(
-        seeds=2, epochs=1, epoch_steps=120, random_steps=20, batch=32, hidden=(16,), rate=1e-2, discount=0.0,
-        temperature=1e-3, actor="simulation",
+        seeds=2, epochs=1, epoch_steps=120, random_steps=20, first_update=20, batch=32, hidden=(16,), rate=1e-2,
+        discount=0.0, temperature=1e-3, actor="simulation",
     )  # fmt: skip
     run = SAC(env, trial, config)
     run.iterate()

@@ -20,7 +20,8 @@ SAME = {"rtol": 1e-9, "atol": 1e-11}
 
 
 def small(**changes):
-    given = {"epochs": 2, "epoch_steps": 6, "random_steps": 4, "batch": 8, "hidden": (16, 16), **changes}
+    given = {"epochs": 2, "epoch_steps": 6, "random_steps": 4, "first_update": 0, "batch": 8, "hidden": (16, 16)}
+    given |= changes
     return (MBPOConfig if "rollouts" in given else SACConfig)(**given)
 
 
@@ -132,7 +133,7 @@ def test_a_run_resumes_bit_for_bit(config, tmp_path):
 
 def test_sac_learns_to_repeat_what_it_sees():
     env, trial = Guess(32, dtype=F64, seed=0), Guess(64, dtype=F64, seed=1)
-    settings = {"epochs": 1, "epoch_steps": 300, "random_steps": 10, "batch": 64, "hidden": (32, 32)}
+    settings = {"epochs": 1, "epoch_steps": 300, "random_steps": 10, "first_update": 0, "batch": 64, "hidden": (32, 32)}
     run = SAC(env, trial, SACConfig(seeds=2, rate=3e-3, discount=0.0, **settings))
     run.iterate()
     # an action at random is off by 2/3 + 1/12 + ... in the mean square
