@@ -81,7 +81,7 @@ class Options:
 
 
 QUICK: dict[str, Any] = {
-    "links": (1,), "variants": ("released",), "seeds": 2, "steps": 300, "updates": 1, "width": 16, "batch": 16,
+    "links": (1,), "variants": ("released",), "seeds": 2, "steps": 200, "updates": 1, "width": 16, "batch": 16,
     "model_width": 8, "rollouts": 50,
 }  # fmt: skip
 """What --quick sets."""
