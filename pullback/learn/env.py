@@ -72,7 +72,7 @@ class Env(ABC):
     """Time [s] between two actions."""
     substeps: int = 4
     """Steps of the simulation in that time."""
-    episode: ClassVar[int] = 1000
+    episode: int = 1000
     """Steps after which an episode is truncated."""
     shac: ClassVar[Mapping[str, Any]] = {}
     """Settings of SHAC that suit this environment, where they are not the default."""

@@ -104,11 +104,17 @@ def upright_and_heading(quat: Tensor) -> tuple[Tensor, Tensor]:
 
 def gymnasium_body(name: str) -> RobotModel:
     """Load a body from the files that gymnasium installs."""
-    found = find_spec("gymnasium")
-    path = Path(found.origin).parent / "envs/mujoco/assets" / name if found and found.origin else None
-    if path is None or not path.is_file():
-        raise PullbackError(f"the body is read from gymnasium's {name}: pip install 'pullback[learn,mjcf]'")
+    path = gymnasium_file(name)
     with warnings.catch_warnings():
         # the file's ground and the softness of its contacts are left out, and MuJoCo will not read it for ever
         warnings.simplefilter("ignore", UserWarning)
         return load(path)
+
+
+def gymnasium_file(name: str) -> Path:
+    """Return the path of a body's file that gymnasium installs."""
+    found = find_spec("gymnasium")
+    path = Path(found.origin).parent / "envs/mujoco/assets" / name if found and found.origin else None
+    if path is None or not path.is_file():
+        raise PullbackError(f"the body is read from gymnasium's {name}: pip install 'pullback[learn,mjcf]'")
+    return path

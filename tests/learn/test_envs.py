@@ -11,8 +11,8 @@ from pullback.rigid.state import State
 
 F64 = torch.float64
 SIZES = {
-    "ant": (37, 8), "cart-pole": (5, 1), "half-cheetah": (17, 6), "hopper": (11, 3), "humanoid": (64, 17),
-    "laikago": (51, 12), "pendulum": (6, 2),
+    "ant": (37, 8), "ant-walk": (27, 8), "cart-pole": (5, 1), "half-cheetah": (17, 6), "hopper": (11, 3),
+    "humanoid": (64, 17), "laikago": (51, 12), "pendulum": (6, 2), "swing-up": (12, 2),
 }  # fmt: skip
 FROM_GYMNASIUM = ("half-cheetah", "humanoid")
 # few kinds of kernels: those of soft contact in float32, the others' are those of other tests
@@ -25,7 +25,7 @@ def test_a_few_steps_stay_in_order(name):
     if name in FROM_GYMNASIUM:
         pytest.importorskip("mujoco")
         pytest.importorskip("gymnasium")
-    given = {"laikago": RIGID, **{soft: {} for soft in SOFT}}.get(name, {"dtype": F64})
+    given = {"laikago": RIGID, "ant-walk": RIGID, **{soft: {} for soft in SOFT}}.get(name, {"dtype": F64})
     env = make(name, 3, seed=1, **given)
     assert (env.observation_size, env.action_size) == SIZES[name]
     for _ in range(3):

@@ -1,0 +1,144 @@
+"""Model-based policy optimisation (Janner et al., 2019): SAC, most of whose transitions a learned model predicts.
+
+Every few steps the ensemble of each seed (`ensemble.py`) is fitted to what was stored, and short rollouts of the policy
+in it, from stored states, fill a second buffer; updates draw one transition in twenty from the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from pullback.core.errors import PullbackError
+from pullback.learn.ensemble import Ensemble, EnsembleConfig
+from pullback.learn.env import Env
+from pullback.learn.replay import Replay, Rows
+from pullback.learn.sac import SAC, SACConfig
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class MBPOConfig(SACConfig):
+    """Settings of MBPO; the defaults are those published for the ant."""
+
+    algorithm: ClassVar[str] = "mbpo"
+
+    updates: int = 20
+    """Updates of the networks after each action."""
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
+    """Settings of the model."""
+    fit_every: int = 250
+    """Actions after which the model is fitted again and rollouts are made."""
+    rollouts: int = 100_000
+    """Rollouts that are made then, of each seed; a multiple of the elites."""
+    lengths: tuple[int, int, int, int] = (20, 100, 1, 25)
+    """Epochs between which the length of rollouts grows, and from which to which length."""
+    retain: int = 1
+    """Epochs for which the transitions of rollouts are kept."""
+    real: float = 0.05
+    """Share of an update's transitions that are true ones."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rollouts < 1 or self.rollouts % self.ensemble.elites:
+            raise PullbackError(f"rollouts is {self.rollouts}; give a multiple of the {self.ensemble.elites} elites")
+        if self.actor != "critic":
+            raise PullbackError("transitions of a learned model have no Jacobian: policy enhancement is of SAC alone")
+        if not 0.0 <= self.real <= 1.0:
+            raise PullbackError(f"real is {self.real}; give a number from 0 to 1")
+
+    def length(self, epoch: int) -> int:
+        """Return how long rollouts are in an epoch, counted from 1."""
+        first, last, short, long = self.lengths
+        share = min(max((epoch - first) / max(1, last - first), 0.0), 1.0)
+        return int(short + share * (long - short))
+
+
+class MBPO(SAC):
+    """A training run of several seeds, each with a model of its own.
+
+    The environment has a method `ends_at(observation)`: whether an episode ends there, which the model does not learn.
+    """
+
+    Config: ClassVar[type[SACConfig]] = MBPOConfig
+
+    def __init__(self, env: Env, trial: Env, config: MBPOConfig) -> None:
+        ends: Any = getattr(env, "ends_at", None)
+        if ends is None:
+            raise PullbackError(
+                f"{env.name} has no method ends_at(observation): MBPO asks it whether an observation ends an episode"
+            )
+        super().__init__(env, trial, config)
+        self.ends_at, self.config = ends, config
+        sizes = env.observation_size, env.action_size
+        self.ensemble = Ensemble(config.seeds, sizes, config.ensemble, config.seed, env.sim.device)
+        self.predicted = self._pool(1)
+        self.model_error, self.passes = float("nan"), 0
+
+    def _pool(self, length: int) -> Replay:
+        """Return room for what rollouts of a length predict in the epochs for which it is kept."""
+        config: Any = self.config
+        each = -(-config.epoch_steps // config.fit_every) * config.rollouts
+        return Replay(config.seeds, config.retain * each * length, self.shapes(), self.env.dtype, self.env.sim.device)
+
+    def prepare(self) -> None:
+        """Fit the model and roll out in it, every `fit_every` steps."""
+        config = self.config
+        if self.predicted.count and self.steps % config.fit_every:
+            return
+        length = config.length(self.done + 1)
+        room = self._pool(length)
+        if room.capacity != self.predicted.capacity:
+            self.predicted = self.predicted.resized(room.capacity) if self.predicted.count else room
+        self.model_error, self.passes = self.ensemble.fit(self.replay.all(), self.random)
+        self._roll_out(length)
+
+    @torch.no_grad()
+    def _roll_out(self, length: int) -> None:
+        """Let the policies act in the models from stored states; what ended begins again at another stored state."""
+        config = self.config
+        observation = self.replay.sample(config.rollouts, self.random)["observation"]
+        for _ in range(length):
+            action = self.policy.sample(observation, self.noise(*observation.shape[:2], self.env.action_size))[0]
+            reward, after = self.ensemble.predict(observation, action, self.random)
+            ended = self.ends_at(after)
+            self.predicted.add(
+                {
+                    "observation": observation, "action": action, "reward": reward, "next": after,
+                    "terminated": ended.to(reward),
+                }
+            )  # fmt: skip
+            again = self.replay.sample(config.rollouts, self.random)["observation"]
+            observation = torch.where(ended[..., None], again, after)
+
+    def draw(self) -> Rows:
+        """Return transitions of which a share is true."""
+        true = int(self.config.real * self.config.batch)
+        parts = [self.predicted.sample(self.config.batch - true, self.random)]
+        if true:
+            parts.append(self.replay.sample(true, self.random))
+        return {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
+
+    def extras(self) -> dict[str, float]:
+        """Return the model's error on what was held out, its passes, and the length of rollouts."""
+        return {
+            "model_error": self.model_error, "model_passes": float(self.passes),
+            "rollout_length": float(self.config.length(self.done)),
+        }  # fmt: skip
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that later epochs depend on."""
+        own = {"ensemble": self.ensemble.state(), "predicted": self.predicted.state()}
+        return {**super().state(), **own, "model": [self.model_error, self.passes]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        super().load_state(state)
+        self.ensemble.load_state(state["ensemble"])
+        kind = self.env.dtype, self.env.sim.device
+        self.predicted = Replay(self.config.seeds, state["predicted"]["capacity"], self.shapes(), *kind)
+        self.predicted.load_state(state["predicted"])
+        self.model_error, self.passes = state["model"]

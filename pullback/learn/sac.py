@@ -1,0 +1,346 @@
+"""Soft actor-critic with automatic temperature (Haarnoja et al., 2018), many seeds side by side.
+
+An iteration is an epoch: in each of its steps the policies act, what happened is stored, and networks are updated from
+stored transitions; then the policies are tried. The simulator's Jacobian enters in two places, both optional: extra
+samples in the buffer, and the gradient of the actor's loss (`enhance.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from rich.console import Console
+
+from pullback.core.errors import PullbackError
+from pullback.core.search_loop import Checkpoint, SearchLoop
+from pullback.learn.enhance import Extra, action_slope, extra_samples, relevance, step_with_jacobian
+from pullback.learn.env import Env
+from pullback.learn.evaluate import evaluate
+from pullback.learn.replay import Replay, Rows
+from pullback.learn.seeded import SeededPolicy, TwinCritics, generators
+
+Tensor = torch.Tensor
+
+TRIAL_SEED = 1_000_003
+"""Added to the seed for the starts that policies are tried on."""
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """Settings of SAC; the defaults are the published ones."""
+
+    algorithm: ClassVar[str] = "sac"
+
+    seeds: int = 1
+    """Seeds that are trained side by side; the worlds of the environment are shared out among them."""
+    seed: int = 0
+    """The first of the seeds."""
+    epochs: int = 100
+    """Iterations."""
+    epoch_steps: int = 1000
+    """Actions of an epoch, in each world."""
+    random_steps: int = 5000
+    """First actions that are drawn uniformly; there are no updates before."""
+    first_update: int = 1000
+    """Actions before the first update, in each world."""
+    updates: int = 1
+    """Updates of the networks after each action."""
+    batch: int = 256
+    """Transitions of an update, of each seed."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers, of policies and critics."""
+    rate: float = 3e-4
+    """Learning rate of policies, critics and temperatures (Adam)."""
+    discount: float = 0.99
+    """What a reward is worth a step later, γ."""
+    mixing: float = 5e-3
+    """Share of a critic that goes into its target network with each update, τ."""
+    target_entropy: float | None = None
+    """To which the temperature brings the entropy of actions; None: minus the number of action entries."""
+    temperature: float = 1.0
+    """What the entropy weighs at the start, α."""
+    capacity: int = 1_000_000
+    """Most transitions that are kept, of each seed."""
+    extra: Extra | None = None
+    """Sample enhancement: extra samples of each transition; None: none."""
+    actor: Literal["critic", "simulation", "weighted"] = "critic"
+    """Where the actor's gradient comes from. "critic": ∂Q/∂a. "simulation": policy enhancement,
+    ∂r/∂a + γ (∂s'/∂a)ᵀ ∂V/∂s' at the stored action. "weighted": the same, with the weight exp(-‖a - a₀‖)."""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "epochs", "epoch_steps", "batch", "capacity"):
+            if getattr(self, name) < 1:
+                raise PullbackError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.actor not in ("critic", "simulation", "weighted"):
+            raise PullbackError(f'actor is {self.actor!r}; choose "critic", "simulation" or "weighted"')
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.mixing <= 1.0:
+            raise PullbackError(f"discount is {self.discount}, mixing {self.mixing}; give numbers from 0 to 1")
+        if self.extra is not None and self.actor != "critic":
+            raise PullbackError("extra samples have no Jacobian of their own: choose extra or policy enhancement")
+
+
+@dataclass(frozen=True)
+class SACReport:
+    """What an epoch did; lists have a number for each seed."""
+
+    steps: int
+    """Actions taken so far, of each seed."""
+    seconds: float
+    """Wall-clock so far, of all seeds together."""
+    returns: list[float]
+    """Mean return of the policies of the mean, on starts they are not trained on."""
+    temperature: list[float]
+    critic_loss: list[float]
+    """Mean squared error in the last update; NaN before the first."""
+    lost: int
+    """Transitions so far whose Jacobian was not finite: they are kept without one."""
+    extra: dict[str, float] = field(default_factory=dict)
+    """What an algorithm on top reports: the model's error, the length of its rollouts."""
+
+
+class SAC:
+    """A training run of several seeds; a search of `core/search_loop.py`.
+
+    `env` has a multiple of `config.seeds` worlds, those of the first seed first, and `trial` likewise, in which the
+    policies are tried, one episode a world.
+    """
+
+    Config: ClassVar[type[SACConfig]] = SACConfig
+    ended = ""
+    """Nothing but the number of epochs ends a run."""
+
+    def __init__(self, env: Env, trial: Env, config: SACConfig) -> None:
+        for name, given in (("env", env), ("trial", trial)):
+            if given.worlds % config.seeds:
+                raise PullbackError(
+                    f"{name} has {given.worlds} worlds for {config.seeds} seeds; give a multiple of the seeds"
+                )
+        self.env, self.trial, self.config = env, trial, config
+        device, seeds, n, nu = env.sim.device, config.seeds, env.observation_size, env.action_size
+        randoms = generators(config.seed, seeds)
+        self.policy = SeededPolicy(randoms, [n, *config.hidden, nu], env.dtype).to(device)
+        self.critics = TwinCritics(randoms, [n + nu, *config.hidden], env.dtype).to(device)
+        self.targets = TwinCritics(randoms, [n + nu, *config.hidden], env.dtype).to(device)
+        self.targets.load_state_dict(self.critics.state_dict())
+        self.log_temperature = torch.full(
+            (seeds,), config.temperature, dtype=env.dtype, device=device
+        ).log().requires_grad_()  # fmt: skip
+        rate = config.rate
+        self.actor_optimizer = torch.optim.Adam(self.policy.parameters(), rate, fused=True)
+        self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), rate, fused=True)
+        self.temperature_optimizer = torch.optim.Adam([self.log_temperature], rate, fused=True)
+        self.target_entropy = -float(nu) if config.target_entropy is None else config.target_entropy
+        self.random = torch.Generator(device).manual_seed(config.seed)
+        self.replay = Replay(seeds, self._room(), self.shapes(), env.dtype, device)
+        self.done, self.steps, self.lost, self.seconds = 0, 0, 0, 0.0
+        self.history: list[SACReport] = []
+        self.critic_loss = torch.full((seeds,), torch.nan, dtype=env.dtype, device=device)
+        self._observation = env.reset(config.seed)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return what is stored of a transition, and its shape."""
+        n, nu = self.env.observation_size, self.env.action_size
+        shapes = {"observation": (n,), "action": (nu,), "reward": (), "next": (n,), "terminated": ()}
+        if self.config.actor != "critic":
+            shapes |= {"next_by_action": (n, nu), "reward_by_action": (nu,)}
+        return shapes
+
+    def _room(self) -> int:
+        """Return the transitions of a seed that there will ever be, or as many as are kept."""
+        config = self.config
+        each = (self.env.worlds // config.seeds) * (1 + (config.extra.count if config.extra else 0))
+        return min(config.capacity, config.epochs * config.epoch_steps * each)
+
+    # -- an epoch --------------------------------------------------------------------------------------------------
+
+    def iterate(self) -> None:
+        """Act and update for an epoch, then try the policies."""
+        began, config = time.perf_counter(), self.config
+        for _ in range(config.epoch_steps):
+            self.replay.add(self._act())
+            self.steps += 1
+            if self.steps >= max(config.random_steps, config.first_update):
+                self.prepare()
+                for _ in range(config.updates):
+                    self.update(self.draw())
+        self.done += 1
+        returns = evaluate(self.trial, self.act, config.seed + TRIAL_SEED + self.done)
+        self.seconds += time.perf_counter() - began
+        report = SACReport(
+            self.steps * (self.env.worlds // config.seeds), self.seconds, self._by_seed(returns).mean(1).tolist(),
+            self.log_temperature.detach().exp().tolist(), self.critic_loss.tolist(), self.lost, self.extras(),
+        )  # fmt: skip
+        self.history.append(report)
+
+    def prepare(self) -> None:
+        """Do what comes before the updates of a step; nothing here."""
+
+    def draw(self) -> Rows:
+        """Return the transitions of an update."""
+        return self.replay.sample(self.config.batch, self.random)
+
+    def extras(self) -> dict[str, float]:
+        """Return what else to report."""
+        return {}
+
+    def act(self, observation: Tensor) -> Tensor:
+        """Return the actions of the mean (B, nu) for observations (B, n) of all seeds' worlds."""
+        return self.policy(self._by_seed(observation)).flatten(0, 1)
+
+    def _by_seed(self, x: Tensor) -> Tensor:
+        """Return values of all worlds (B, ...) by seed (S, B / S, ...)."""
+        return x.reshape(self.config.seeds, -1, *x.shape[1:])
+
+    def noise(self, *shape: int) -> Tensor:
+        """Return standard normal numbers."""
+        return torch.randn(*shape, dtype=self.env.dtype, device=self.env.sim.device, generator=self.random)
+
+    @torch.no_grad()
+    def _act(self) -> Rows:
+        """Take a step in all worlds; return its transitions, and the extra ones."""
+        env, config, seen = self.env, self.config, self._observation
+        if self.steps < config.random_steps:
+            drawn = torch.rand(env.worlds, env.action_size, dtype=env.dtype, device=seen.device, generator=self.random)
+            action = 2.0 * drawn - 1.0
+        else:
+            by_seed = self._by_seed(seen)
+            action = self.policy.sample(by_seed, self.noise(*by_seed.shape[:2], env.action_size))[0].flatten(0, 1)
+        slopes: dict[str, Tensor] = {}
+        if config.extra is None and config.actor == "critic":
+            step = env.step(action)
+        else:
+            step, jacobian = step_with_jacobian(env, action)
+            slopes = {"next_by_action": jacobian.next, "reward_by_action": jacobian.reward}
+            self.lost += int((~jacobian.good).sum())
+        self._observation = step.observation
+        plain = {
+            "observation": seen, "action": action.clamp(-1.0, 1.0), "reward": step.reward,
+            "next": step.info["final_observation"], "terminated": step.terminated.to(env.dtype),
+        }  # fmt: skip
+        rows = {name: self._by_seed(x) for name, x in {**plain, **slopes}.items()}
+        if config.extra is None:
+            return rows
+        around = extra_samples(rows, config.extra, self.random)
+        return {name: torch.cat([rows[name], around[name]], 1) for name in plain}
+
+    # -- an update -------------------------------------------------------------------------------------------------
+
+    def update(self, batch: Rows) -> None:
+        """Improve critics, then policies and temperatures, by one step of Adam each."""
+        temperature = self.log_temperature.detach().exp()[:, None]
+        noise = self.noise(2, *batch["action"].shape)
+        self._improve_critics(batch, temperature, noise[0])
+        if self.config.actor == "critic":
+            action, density = self.policy.sample(batch["observation"], noise[1])
+            gain = self.critics(batch["observation"], action).amin(0)
+        else:
+            slope = self._slope(batch, temperature, noise[0])
+            action, density = self.policy.sample(batch["observation"], noise[1])
+            gain = (slope * action).sum(-1)
+            if self.config.actor == "weighted":
+                gain = gain * relevance(action.detach(), batch["action"])
+        loss = (temperature * density - gain).mean(1).sum()
+        _step(self.actor_optimizer, list(self.policy.parameters()), loss)
+        excess = density.detach().mean(1) + self.target_entropy
+        _step(self.temperature_optimizer, [self.log_temperature], -(self.log_temperature * excess).sum())
+        with torch.no_grad():
+            for slow, fast in zip(self.targets.parameters(), self.critics.parameters()):
+                slow.lerp_(fast, self.config.mixing)
+
+    def _improve_critics(self, batch: Rows, temperature: Tensor, noise: Tensor) -> None:
+        with torch.no_grad():
+            later = self._value(batch["next"], temperature, noise)
+            goal = batch["reward"] + self.config.discount * (1.0 - batch["terminated"]) * later
+        error = (self.critics(batch["observation"], batch["action"]) - goal).square().mean(2)
+        _step(self.critic_optimizer, list(self.critics.parameters()), 0.5 * error.sum())
+        self.critic_loss = error.detach().mean(0)
+
+    def _value(self, observation: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
+        """Return the soft value (S, B) of observations, by the target networks."""
+        action, density = self.policy.sample(observation, noise)
+        return self.targets(observation, action).amin(0) - temperature * density
+
+    def _slope(self, batch: Rows, temperature: Tensor, noise: Tensor) -> Tensor:
+        """Return ∂Q/∂a (S, B, nu) through the stored Jacobians."""
+        after = batch["next"].detach().requires_grad_()
+        (by_next,) = torch.autograd.grad(self._value(after, temperature, noise).sum(), after)
+        return action_slope(batch, by_next, self.config.discount)
+
+    # -- what is reported and saved --------------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        """Return the text beside the progress bar."""
+        if not self.history:
+            return ""
+        returns = sorted(self.history[-1].returns)
+        return f"return {returns[len(returns) // 2]:.3g} ({returns[0]:.3g} to {returns[-1]:.3g})"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a checkpoint must agree in; a run may be continued for more epochs."""
+        given = {name: value for name, value in asdict(self.config).items() if name not in ("epochs", "capacity")}
+        return {**self.env.settings, "algorithm": type(self).__name__, **given}
+
+    PARTS: ClassVar = (
+        "policy", "critics", "targets", "actor_optimizer", "critic_optimizer", "temperature_optimizer",
+    )  # fmt: skip
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that later epochs depend on."""
+        return {
+            **{name: getattr(self, name).state_dict() for name in self.PARTS},
+            "log_temperature": self.log_temperature.detach(), "replay": self.replay.state(),
+            "random": self.random.get_state(), "env": self.env.save_state(), "critic_loss": self.critic_loss,
+            "numbers": [self.done, self.steps, self.lost, self.seconds],
+            "history": [asdict(report) for report in self.history],
+        }  # fmt: skip
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        for name in self.PARTS:
+            getattr(self, name).load_state_dict(state[name])
+        with torch.no_grad():
+            self.log_temperature.copy_(state["log_temperature"])
+        self.replay.load_state(state["replay"])
+        self.random.set_state(state["random"])
+        self.env.load_state(state["env"])
+        self._observation = self.env.detach()
+        self.critic_loss = state["critic_loss"].to(self.critic_loss)
+        self.done, self.steps, self.lost, self.seconds = state["numbers"]
+        self.history = [SACReport(**report) for report in state["history"]]
+
+
+def _step(optimizer: torch.optim.Optimizer, parameters: list[Tensor], loss: Tensor) -> None:
+    """Take one step of an optimiser along the gradient of a loss, by these parameters only."""
+    for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters)):
+        parameter.grad = slope
+    optimizer.step()
+
+
+def train_seeds(
+    run: SAC,
+    *,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    label: str | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> SAC:
+    """Train until the epochs are used up; Ctrl-C ends after the current one, `resume` goes on from the checkpoint.
+
+    A checkpoint is written every two minutes. To resume, one that is not there yet is no error: the run begins.
+    """
+    file = None
+    if checkpoint is not None:
+        file = Checkpoint(run, Path(checkpoint), run.settings)
+        if resume and file.path.exists():
+            file.resume()
+    elif resume:
+        raise PullbackError("resume without a checkpoint; say which file to go on from: checkpoint=...")
+    label = label or f"{type(run).__name__} on {run.env.name}"
+    SearchLoop(run.config.epochs, label, progress, console, save_every=120.0).run(run, file)
+    return run

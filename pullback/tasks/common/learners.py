@@ -1,0 +1,91 @@
+"""Learners that train one seed after the other, SHAC and PPO, with the curves of all seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pullback.learn import PPO, Config, Env, Policy, PPOConfig, evaluate, make, train
+from pullback.tasks.common.learning_curves import Curves
+
+TRIALS = 10
+"""Trials of PPO while it learns."""
+TRIED = 4
+"""Episodes of a trial."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a method may try."""
+
+    seeds: int
+    seed: int
+    """The first."""
+    steps: int
+    """Steps of worlds, of each seed."""
+    worlds: int
+    """Worlds of a seed."""
+    horizon: int
+    """Steps of an iteration in each of them."""
+    episode: int | None = None
+    """Steps of an episode, where they are not the environment's."""
+
+    @property
+    def iterations(self) -> int:
+        """Iterations within the budget."""
+        return max(1, self.steps // (self.worlds * self.horizon))
+
+
+def train_shac(
+    name: str, given: Mapping[str, Any], case: str, budget: Budget, file: Path, resume: bool
+) -> tuple[Curves, list[Policy]]:
+    """Return the curves of SHAC in a shipped environment with options `given`, and the policies.
+
+    The curve is the mean return of the last episodes with noise; the last point is that of the policies of the mean.
+    """
+    runs, last = [], []
+    for seed in range(budget.seed, budget.seed + budget.seeds):
+        env, trial = _worlds(name, given, budget, seed)
+        config = Config.of(env, horizon=budget.horizon, iterations=budget.iterations, seed=seed)
+        own = file.with_name(f"{file.stem}_{seed}.pt")
+        run = train(env, config, checkpoint=own, resume=resume and own.exists(), progress=False)
+        runs.append(run)
+        last.append(evaluate(trial, run.policy, seed).mean().item())
+    steps = [report.steps for report in runs[0].history]
+    returns = np.array([[report.episode_return for report in run.history] for run in runs]).T
+    # before the first episode is over there is no return
+    there = ~np.isnan(returns).any(1)
+    kept = [n for n, here in zip(steps, there) if here]
+    curve = Curves("shac", case, [*kept, steps[-1]], [*returns[there].tolist(), last], sum(r.seconds for r in runs))
+    return curve, [run.policy for run in runs]
+
+
+def train_ppo_seeds(name: str, given: Mapping[str, Any], case: str, budget: Budget) -> Curves:
+    """Return the curves of PPO in a shipped environment; it is not resumed."""
+    curves, seconds = [], 0.0
+    steps: list[int] = []
+    for seed in range(budget.seed, budget.seed + budget.seeds):
+        env, trial = _worlds(name, given, budget, seed)
+        search = PPO(env, PPOConfig(budget.iterations, horizon=budget.horizon, hidden=(64, 64), seed=seed))
+        tried, steps = [], []
+        every = max(1, budget.iterations // TRIALS)
+        while search.done < budget.iterations:
+            search.iterate()
+            if search.done % every == 0 or search.done == budget.iterations:
+                tried.append(evaluate(trial, search.policy, seed).mean().item())
+                steps.append(search.history[-1].steps)
+        curves.append(tried)
+        seconds += search.history[-1].seconds
+    return Curves("ppo", case, steps, np.array(curves).T.tolist(), seconds)
+
+
+def _worlds(name: str, given: Mapping[str, Any], budget: Budget, seed: int) -> tuple[Env, Env]:
+    """Return the environment to learn in, and the one to try policies in."""
+    env, trial = make(name, budget.worlds, seed=seed, **given), make(name, TRIED, seed=seed, **given)
+    if budget.episode is not None:
+        env.episode = trial.episode = budget.episode
+    return env, trial
