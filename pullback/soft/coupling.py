@@ -21,12 +21,13 @@ from pullback.rigid.world.items import CollisionShape
 from pullback.soft.advice import refuse_failures
 from pullback.soft.domain import KINDS
 from pullback.soft.forward import Setup
+from pullback.soft.frames import checked_frames
 from pullback.soft.materials import Material
 from pullback.soft.piece import Constants, Piece, Watch
+from pullback.soft.shape_kernels import CORE, CYLINDER, PLANE
 from pullback.soft.sim import SoftSim
 from pullback.soft.state import SoftState
 from pullback.soft.touch import ShapeKinds
-from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
 
 Tensor = torch.Tensor
 
@@ -222,7 +223,7 @@ class Coupled:
         rigid._check_state(state.rigid)
         u = self._controls(controls, worlds)
         steps, k = len(u), self.substeps
-        kept = soft._frames(frames, steps)
+        kept = checked_frames(frames, steps)
         pulls = soft._actuation(actuation, steps * k, worlds)
         setup = soft._setup(worlds)
         blocks = len(torch.unique(setup.block_keys(parts[0].detach())))
