@@ -103,7 +103,7 @@ class ClothSim:
             )
         if dtype not in REAL:
             raise PullbackError(f"dtype is {dtype}; expected torch.float32 or torch.float64")
-        self.pieces, self.dtype, self.device = tuple(pieces), dtype, torch.device("cpu")
+        self.pieces, self.dtype, self.device, self.dim = tuple(pieces), dtype, torch.device("cpu"), 3
         self._check_pieces()
         self.layout = layout = Layout(self.pieces)
         self.vertices, self.pins = layout.vertices, layout.pins
@@ -117,7 +117,7 @@ class ClothSim:
         self.gravity = self._tensor(torch.zeros(3) if gravity is None else gravity)
         if self.gravity.shape != (3,):
             raise PullbackError(f"gravity has shape {tuple(self.gravity.shape)}; expected (3,)")
-        self._equations: dict[int, Equations] = {}
+        self._equations: dict[tuple[int, ...], Equations] = {}
         self._numbers({}, 1)
 
     def _check_pieces(self) -> None:
@@ -177,6 +177,11 @@ class ClothSim:
             parts.append(torch.zeros(worlds, len(piece), dtype=torch.float64).index_add(1, index, rows))
         found = torch.cat(parts, 1).to(self.dtype)
         return found[0] if worlds == 1 else found
+
+    def momentum(self, state: ClothState) -> tuple[Tensor, Tensor]:
+        """Return linear [kg m/s] and angular momentum about the origin [kg m²/s], (.., 3) each."""
+        m = self.masses()[:, None]
+        return (m * state.v).sum(-2), torch.linalg.cross(state.x, m * state.v).sum(-2)
 
     def energy(self, state: ClothState, materials: Mapping[str, Fabric | Cord] | None = None) -> Tensor:
         """Return kinetic, elastic energy and that in gravity [J], (3,) or (B, 3); without gradients."""
@@ -325,15 +330,20 @@ class ClothSim:
         return [torch.cat([empty[kind], *found[kind]], 1) for kind in KINDS]
 
     def _equations_for(self, worlds: int) -> Equations:
-        if worlds not in self._equations:
-            self._equations[worlds] = Equations(self.layout, worlds, self.settings, None)
-        return self._equations[worlds]
+        return self.equations_among(worlds, None)
+
+    def equations_among(self, worlds: int, geometry: Tensor | None) -> Equations:
+        """Return the equations of a step among shapes, as kernels number their kinds; they are made once."""
+        key = (worlds, *(() if geometry is None else geometry.tolist()))
+        if key not in self._equations:
+            self._equations[key] = Equations(self.layout, worlds, self.settings, geometry)
+        return self._equations[key]
 
     def _refuse(self, step: int, failed: np.ndarray, x: Tensor) -> None:
         world = int(np.flatnonzero(failed)[0])
         raise PullbackError(
-            f"step {step} of the cloth could not be solved in world {world}: forces or pins ask for more than it bears, "
-            f"or a rope is folded flat; use a smaller dt, slower pins or more bending; check=False gives NaN in that world"
+            f"step {step} of the cloth could not be solved in world {world}: forces or pins ask for more than it "
+            f"bears, or a rope is folded flat; use a smaller dt, slower pins or more bending (check=False: NaN there)"
         )
 
 

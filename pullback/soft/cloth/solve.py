@@ -70,7 +70,7 @@ def newton(equations: Equations, start: np.ndarray) -> Found:
             size[world] = np.abs(step).max()
         steps += active
         moving = active & (size > 0.0)
-        x, energy, length = _search(equations, x, energy, move, slope)
+        x, energy, length = _search(equations, x, energy, move, slope, size <= STALLED * edge)
         lost |= moving & ~np.isfinite(size)
         full = length == 1.0
         solved |= moving & exact & full & (size <= SOLVED * edge)
@@ -93,9 +93,12 @@ def _direction(matrix: Any, residual: np.ndarray) -> np.ndarray:
 
 
 def _search(
-    equations: Equations, x: np.ndarray, energy: np.ndarray, move: np.ndarray, slope: np.ndarray
+    equations: Equations, x: np.ndarray, energy: np.ndarray, move: np.ndarray, slope: np.ndarray, small: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions and energy after steps, halved until the energy falls, and their lengths (B,), 0: none."""
+    """Return positions and energy after steps, halved until the energy falls, and their lengths (B,), 0: none.
+
+    Steps that are `small` (B,) are taken: what they change in the energy is rounding.
+    """
     moving = np.isfinite(move).all((1, 2)) & (np.abs(move).max((1, 2)) > 0.0)
     length, waiting = np.where(moving, 1.0, 0.0), moving.copy()
     found, found_energy = x.copy(), energy.copy()
@@ -106,7 +109,7 @@ def _search(
             waiting[:, None, None], x + length[:, None, None] * np.where(moving[:, None, None], move, 0.0), found
         )
         now = equations.energies(trial)
-        enough = now <= energy + SLOPE * length * slope + ROUNDING * np.abs(energy)
+        enough = small | (now <= energy + SLOPE * length * slope + ROUNDING * np.abs(energy))
         good = waiting & enough
         found[good], found_energy[good] = trial[good], now[good]
         waiting &= ~good
