@@ -1,4 +1,4 @@
-"""Particles and the bodies of a `World` in one scene: each pushes the other, in every step."""
+"""Particles or cloth and the bodies of a `World` in one scene: each pushes the other, in every step."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from pullback.rigid.shape_motion import ShapeMotion
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Status, Trajectory
 from pullback.rigid.world.items import CollisionShape
-from pullback.soft.advice import refuse_failures
+from pullback.soft.cloth.materials import Cord, Fabric
+from pullback.soft.cloth.side import ClothSide
+from pullback.soft.cloth.sim import ClothSim, ClothState
 from pullback.soft.domain import KINDS
-from pullback.soft.forward import Setup
+from pullback.soft.frames import checked_frames
 from pullback.soft.materials import Material
-from pullback.soft.piece import Constants, Piece, Watch
+from pullback.soft.particle_side import ParticleSide
+from pullback.soft.piece import Constants, Piece
+from pullback.soft.shape_kernels import CORE, CYLINDER, PLANE
 from pullback.soft.sim import SoftSim
 from pullback.soft.state import SoftState
 from pullback.soft.touch import ShapeKinds
-from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
 
 Tensor = torch.Tensor
 
 GEOMETRIES = {"sphere": CORE, "capsule": CORE, "box": CORE, "cylinder": CYLINDER, "plane": PLANE}
 """Shapes that particles can touch, and how kernels see them."""
 
-SPARE = 1.5
-"""Arenas for each block that there is at the start."""
-
 
 @dataclass(frozen=True, eq=False)
 class CoupledState:
-    """Particles and bodies at one moment."""
+    """Particles or cloth, and bodies, at one moment."""
 
-    soft: SoftState
+    soft: SoftState | ClothState
     rigid: State
 
-    def replace(self, **parts: SoftState | State) -> CoupledState:
+    def replace(self, **parts: SoftState | ClothState | State) -> CoupledState:
         """Return a state with other parts."""
         return replace(self, **parts)
 
@@ -57,15 +57,15 @@ class CoupledState:
 class CoupledRollout:
     """What a rollout of T steps of the world returns.
 
-    q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of the particles, parts (S, B, n, ...), at the steps of
+    q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of particles or cloth, parts (S, B, n, ...), at the steps of
     `frames` (S,); wrenches (T, B, K, 6): mean torque [N·m] about its origin and force [N] that each of `shapes` got in
-    each step, in world axes; failed (B,): worlds in which a particle was lost, all NaN.
+    each step, in world axes; failed (B,): worlds that failed, all NaN.
     """
 
     final: CoupledState
     q: Tensor
     qd: Tensor
-    soft: SoftState
+    soft: SoftState | ClothState
     wrenches: Tensor
     shapes: list[str]
     failed: Tensor
@@ -87,21 +87,24 @@ class Coupled:
     """A soft simulation and a world that share one space.
 
     Args:
-        soft: particles, in space; walls of its domain stand still.
+        soft: particles, in space, where walls of the domain stand still; or cloth.
         rigid: the compiled world, of the same type and device; its `dt` is a whole number of soft steps.
-        bodies: those whose shapes particles touch, `robot/link` or names of bodies; None: all.
-        kind: what shapes do to what touches them, as for `Wall`; one for all, or body -> kind.
+        bodies: those whose shapes are touched, `robot/link` or names of bodies; None: all.
+        kind: what shapes do to particles that touch them, as for `Wall`; one for all, or body -> kind. Cloth separates.
+        hold: body -> pins of the cloth, by their numbers in `cloth.pins`, that move with it from where they are at the
+            start of a rollout; the body gets their forces.
 
     Friction is that of the shape, 1 where it has none.
     """
 
     def __init__(
         self,
-        soft: SoftSim,
+        soft: SoftSim | ClothSim,
         rigid: Sim,
         *,
         bodies: Sequence[str] | None = None,
         kind: str | Mapping[str, str] = "separate",
+        hold: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.soft, self.rigid = soft, rigid
         self._check_pair()
@@ -124,6 +127,28 @@ class Coupled:
         )
         self._has_edges = self._like([[float(shape.kind in ("box", "cylinder"))] for shape in given])
         self._given = given
+        self._held = self._holders(hold or {}, numbers)
+
+    def _holders(self, hold: Mapping[str, Sequence[int]], numbers: Sequence[int]) -> dict[int, int]:
+        """Return pin -> shape, the first that its body has among those that are touched."""
+        held: dict[int, int] = {}
+        if hold and (not isinstance(self.soft, ClothSim)):
+            raise PullbackError("hold: particles have no pins; cloth has")
+        for body, pins in hold.items():
+            shapes = np.flatnonzero(owned_shapes(self.rigid, body)[numbers])
+            if not len(shapes):
+                raise PullbackError(f"hold: no shape of {body!r} is among those that the cloth touches; see bodies=")
+            for pin in pins:
+                count = len(self.soft.pins) if isinstance(self.soft, ClothSim) else 0
+                if not 0 <= pin < count or pin in held:
+                    raise PullbackError(f"hold: pin {pin} of {body!r}; expected one of {count}, held by one body")
+                held[int(pin)] = int(shapes[0])
+        return held
+
+    @property
+    def _edge(self) -> float:
+        """Return the radius [m] by which edges are rounded."""
+        return self.soft.contact_range if isinstance(self.soft, ClothSim) else 0.5 * self.soft.domain.cell
 
     def _like(self, values: Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor(values, dtype=self.soft.dtype, device=self.soft.device)
@@ -149,19 +174,20 @@ class Coupled:
             )
 
     def _check_shapes(self, shapes: Sequence[CollisionShape]) -> None:
-        """Raise for shapes that particles cannot touch, and for those the grid cannot see."""
-        cell = self.soft.domain.cell
+        """Raise for shapes that cannot be touched, and for those that are too thin to be seen."""
+        cell = 2.0 * self._edge
+        what = "twice the range of contact" if isinstance(self.soft, ClothSim) else "a cell"
         for shape in shapes:
             if shape.kind not in GEOMETRIES:
                 raise PullbackError(
-                    f"particles do not touch {shape.name!r}, of kind {shape.kind}, but {', '.join(GEOMETRIES)}: "
+                    f"soft bodies do not touch {shape.name!r}, of kind {shape.kind}, but {', '.join(GEOMETRIES)}: "
                     f"give its body such shapes, or leave it out with bodies=[...]"
                 )
             thickness = _thickness(shape)
             if thickness < cell:
                 raise PullbackError(
-                    f"{shape.name!r} is {thickness:.3g} m thin, less than a cell of {cell:.3g} m, so that particles "
-                    f"could pass through it; use cell={thickness:.3g} or less, or leave it out with bodies=[...]"
+                    f"{shape.name!r} is {thickness:.3g} m thin, less than {what}, {cell:.3g} m, so that soft bodies "
+                    f"could pass through it; make that {thickness:.3g} m or less, or leave it out with bodies=[...]"
                 )
 
     def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:
@@ -181,7 +207,7 @@ class Coupled:
 
     def momentum(self, state: CoupledState) -> tuple[Tensor, Tensor]:
         """Return linear [kg m/s] and angular momentum about the origin [kg m²/s], (B, 3), of all that moves."""
-        linear, angular = self.soft.momentum(state.soft)
+        linear, angular = self.soft.momentum(state.soft)  # pyright: ignore[reportArgumentType]
         rows = self.rigid.parameters()
         q, qd = state.rigid.q, state.rigid.qd
         total = self.rigid._programs.momentum()(q, qd, rows.placements, rows.inertias)
@@ -195,7 +221,8 @@ class Coupled:
         controls: Tensor | int,
         *,
         actuation: Tensor | None = None,
-        materials: Mapping[str, Material] | None = None,
+        pins: Tensor | None = None,
+        materials: Mapping[str, Material | Fabric | Cord] | None = None,
         frames: Sequence[int] | int | None = None,
         checkpoint: int | None = None,
         check: bool = True,
@@ -206,34 +233,29 @@ class Coupled:
             state: of B worlds, as `state(B)` gives.
             actuation: active stress [Pa] of each muscle in each soft step, (T k, a) or (T k, B, a) for k soft steps in
                 one of the world.
+            pins: where the cloth's pins are after each soft step [m], (T k, p, 3) or (T k, B, p, 3); None: they stay.
             materials: as for `SoftSim.rollout`; gradients of the world's numbers go where the world was given tensors.
             frames: steps of the world before which particles are kept, T: after the last; n: every n steps.
             checkpoint: states are kept every so many steps for the gradient, None: every √T.
             check: raise for a particle that is lost; if not, its world is NaN.
         """
-        soft, rigid = self.soft, self.rigid
-        parts = soft._parts(state.soft)
-        worlds = len(parts[0])
+        rigid = self.rigid
+        side = self._side(state.soft)
+        worlds = side.worlds
         if state.soft.x.ndim != 3 or len(state.rigid.q) != worlds:
             raise PullbackError(
-                f"particles {tuple(state.soft.x.shape)} and bodies {tuple(state.rigid.q.shape)}; expected (B, n, 3) "
+                f"soft bodies {tuple(state.soft.x.shape)} and bodies {tuple(state.rigid.q.shape)}; expected (B, n, 3) "
                 f"and (B, {rigid.nq}) of the same B worlds, as state(B) gives"
             )
         rigid._check_state(state.rigid)
         u = self._controls(controls, worlds)
         steps, k = len(u), self.substeps
-        kept = soft._frames(frames, steps)
-        pulls = soft._actuation(actuation, steps * k, worlds)
-        setup = soft._setup(worlds)
-        blocks = len(torch.unique(setup.block_keys(parts[0].detach())))
-        watch = Watch(int(SPARE * blocks) + 8, torch.zeros(setup.count, dtype=torch.int32, device=soft.device))
-        constants = Constants(
-            soft._numbers(materials or {}, worlds),
-            soft._gravity(None, worlds),
-            self._sizes(),
-            *self.motion.parameters(),
-        )
-        flat = torch.cat([part.reshape(-1) for part in parts])
+        kept = checked_frames(frames, steps)
+        drive = side.drive(steps * k, actuation, pins)
+        constants = Constants(*side.constants(materials or {}), self._sizes(), *self.motion.parameters())
+        if isinstance(side, ClothSide):
+            drive = side.hold(drive, *self.motion.motion(constants.world, state.rigid.q, state.rigid.qd)[:2])
+        flat = side.start()
         q, qd, impulses = state.rigid.q, state.rigid.qd, state.rigid.impulses
         warm = impulses is not None
         last = impulses if impulses is not None else q.new_zeros(worlds, 0)
@@ -243,8 +265,8 @@ class Coupled:
             raise PullbackError(f"checkpoint is {checkpoint}; expected a number of steps of at least 1")
         for first in range(0, steps, length):
             end = min(first + length, steps)
-            piece = Piece(self.motion, setup, self._kinds, watch, range(first, end), k, kept, warm)
-            inputs = flat, q, qd, last, u[first:end], pulls[first * k : end * k], *constants
+            piece = Piece(self.motion, side, range(first, end), k, kept, warm)
+            inputs = flat, q, qd, last, u[first:end], drive[first * k : end * k], *constants
             flat, all_q, all_qd, last, touch, frame = call(piece, *inputs)
             q, qd = all_q[-1], all_qd[-1]
             qs.append(all_q)
@@ -252,23 +274,22 @@ class Coupled:
             wrenches.append(touch)
             seen.append(frame)
             if check:
-                refuse_failures(watch.code, setup.split(flat.detach())["x"], soft.bodies, soft.dt, soft.domain.cell,
-                                soft.stable_dt, worlds)  # fmt: skip
+                side.refuse(flat)
         if steps in kept:
             seen.append(flat[None])
-        failed = (watch.code != 0).view(worlds, -1).any(1)
+        failed = side.failed
         self._warn_of_light_bodies(state.rigid, wrenches)
         rows = torch.cat(seen) if seen else flat.new_zeros(0, len(flat))
-        final = self._soft_state(setup, flat[None], failed)
+        final = self._states(side, flat[None], failed)
         bad = failed[:, None]
         return CoupledRollout(
             CoupledState(
-                SoftState(*[part[0] for part in vars(final).values()]),
+                type(final)(*[part[0] for part in vars(final).values()]),
                 State(_spoilt(q, bad), _spoilt(qd, bad), last if warm else None),
             ),
             _spoilt(torch.cat(qs), bad),
             _spoilt(torch.cat(qds), bad),
-            self._soft_state(setup, rows, failed),
+            self._states(side, rows, failed),
             (torch.cat(wrenches) if wrenches else flat.new_zeros(0, worlds, len(self.shapes), 7))[..., :6] / rigid.dt,
             self.shapes,
             failed,
@@ -293,7 +314,7 @@ class Coupled:
     def _sizes(self) -> Tensor:
         """Return half extents of cores, radii [m] and friction of the shapes, (b, K, 5)."""
         extents = self.motion.extents()
-        edge = 0.5 * self.soft.domain.cell * self._has_edges
+        edge = self._edge * self._has_edges
         friction = [FRICTION if shape.friction is None else shape.friction for shape in self._given]
         columns = [torch.as_tensor(x).to(extents).reshape(-1, 1) for x in friction]
         batch = max([len(extents), *map(len, columns)])
@@ -301,17 +322,21 @@ class Coupled:
         sizes = torch.cat([extents[..., :3] - edge, extents[..., 3:] + edge], -1)
         return torch.cat([sizes.expand(batch, -1, -1), mu], -1)
 
-    def _soft_state(self, setup: Setup, rows: Tensor, failed: Tensor) -> SoftState:
-        """Return states (S, numbers) as parts (S, B, n, ...)."""
-        shape = (len(rows), setup.worlds, setup.particles)
-        sizes = {name: part.shape[1:] for name, part in setup.split(rows.new_zeros(setup.count * setup.width)).items()}
-        parts, at = [], 0
-        for size in sizes.values():
-            count = setup.count * size.numel()
-            part = rows[:, at : at + count].reshape(*shape, *size)
-            at += count
-            parts.append(_spoilt(part, failed.view(-1, 1, *[1] * len(size))))
-        return SoftState(*parts)
+    def _side(self, state: SoftState | ClothState) -> ParticleSide | ClothSide:
+        """Return what is soft, for one rollout."""
+        if isinstance(self.soft, ClothSim):
+            if not isinstance(state, ClothState):
+                raise PullbackError("the state is one of particles; expected one of cloth, as state(B) gives")
+            return ClothSide(self.soft, self._kinds, state, self._held)
+        if not isinstance(state, SoftState):
+            raise PullbackError("the state is one of cloth; expected one of particles, as state(B) gives")
+        return ParticleSide(self.soft, self._kinds, state)
+
+    def _states(self, side: ParticleSide | ClothSide, rows: Tensor, failed: Tensor) -> SoftState | ClothState:
+        """Return states (S, numbers) as parts (S, B, n, ...), NaN where a world failed."""
+        found = side.states(rows)
+        parts = [_spoilt(part, failed.view(-1, *[1] * (part.ndim - 2))) for part in vars(found).values()]
+        return type(found)(*parts)
 
     def _warn_of_light_bodies(self, start: State, wrenches: Sequence[Tensor]) -> None:
         """Warn if a body is lighter than the particles that it pushed."""
@@ -321,8 +346,9 @@ class Coupled:
         light = touched > self.motion.effective_masses(start.q.detach())
         for world, k in light.nonzero().tolist()[:1]:
             warnings.warn(
-                f"{self.shapes[k]!r} pushed particles of up to {float(touched[world, k]):.3g} kg in a step, more than "
-                f"the mass it has against a push; the two may swing up: use smaller cells, or a heavier body",
+                f"{self.shapes[k]!r} pushed particles or stiff contacts of up to {float(touched[world, k]):.3g} kg in "
+                f"a step, more than the mass it has against a push; the two may swing up: use smaller cells, softer "
+                f"contact or a shorter step of cloth, or a heavier body",
                 SimulationWarning,
                 stacklevel=3,
             )

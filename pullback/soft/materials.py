@@ -33,7 +33,7 @@ class Material:
             value = getattr(self, entry.name)
             if isinstance(value, str):
                 continue
-            low, high, name = _values_of(value, f"{type(self).__name__}.{entry.name}")
+            low, high, name = values_of(value, f"{type(self).__name__}.{entry.name}")
             least, most = LIMITS.get(entry.name, (0.0, float("inf")))
             if not (low > least or (least == 0.0 and low == 0.0 and entry.name in MAY_BE_ZERO)) or not high < most:
                 between = f"above {least:g}" if most == float("inf") else f"between {least:g} and {most:g}"
@@ -52,7 +52,7 @@ LIMITS = {"poisson": (-1.0, 0.5), "friction_angle": (0.0, 1.5707963267948966)}
 MAY_BE_ZERO = ("viscosity",)
 
 
-def _values_of(value: Any, name: str) -> tuple[float, float, str]:
+def values_of(value: Any, name: str) -> tuple[float, float, str]:
     """Return the least and the greatest of a number's values."""
     x = torch.as_tensor(value).detach()
     if not x.is_floating_point() and x.dtype not in (torch.int32, torch.int64):
@@ -71,7 +71,7 @@ class _Stiff(Material):
 
     def lame(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return mu and lambda."""
-        E, nu = _tensor(self.youngs, like), _tensor(self.poisson, like)
+        E, nu = tensor_like(self.youngs, like), tensor_like(self.poisson, like)
         return E / (2.0 * (1.0 + nu)), E * nu / ((1.0 + nu) * (1.0 - 2.0 * nu))
 
     def stiffness(self, dim: int, like: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class Plastic(_Stiff):
     def numbers(self, dim: int, like: Tensor) -> list[Tensor]:
         """Return the three numbers of the kernels."""
         mu, lam = self.lame(like)
-        return [mu, lam, sqrt(2.0 / 3.0) * _tensor(self.yield_stress, like) / (2.0 * mu)]
+        return [mu, lam, sqrt(2.0 / 3.0) * tensor_like(self.yield_stress, like) / (2.0 * mu)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,7 +127,7 @@ class Sand(_Stiff):
     def numbers(self, dim: int, like: Tensor) -> list[Tensor]:
         """Return the three numbers of the kernels."""
         mu, lam = self.lame(like)
-        sine = torch.sin(_tensor(self.friction_angle, like))
+        sine = torch.sin(tensor_like(self.friction_angle, like))
         # the cone through Mohr–Coulomb's corners of compression; in the plane the two agree
         alpha = sine / sqrt(2.0) if dim == 2 else sqrt(2.0 / 3.0) * 2.0 * sine / (3.0 - sine)
         return [mu, lam, alpha * (dim * lam + 2.0 * mu) / (2.0 * mu)]
@@ -144,15 +144,16 @@ class Fluid(Material):
 
     def numbers(self, dim: int, like: Tensor) -> list[Tensor]:
         """Return the three numbers of the kernels."""
-        K = _tensor(self.bulk, like)
-        return [K, _tensor(self.exponent, like), torch.zeros_like(K)]
+        K = tensor_like(self.bulk, like)
+        return [K, tensor_like(self.exponent, like), torch.zeros_like(K)]
 
     def stiffness(self, dim: int, like: Tensor) -> Tensor:
         """Return the stiffest modulus."""
-        return dim * _tensor(self.bulk, like)
+        return dim * tensor_like(self.bulk, like)
 
 
-def _tensor(value: Any, like: Tensor) -> Tensor:
+def tensor_like(value: Any, like: Tensor) -> Tensor:
+    """Return a number or tensor on the device and in the type of another."""
     # a Python number would be rounded to float32 on its way
     given = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     return given.to(like.device, like.dtype)
@@ -161,8 +162,8 @@ def _tensor(value: Any, like: Tensor) -> Tensor:
 def particle_numbers(material: Material, volume: Tensor, dim: int, worlds: int) -> Tensor:
     """Return the six numbers (worlds, n, 6) of a body's particles of volume (n,): mass, volume, three, viscosity."""
     shape = (worlds, len(volume))
-    rows = [_tensor(material.density, volume) * volume, volume, *material.numbers(dim, volume)]
-    rows.append(_tensor(material.viscosity, volume))
+    rows = [tensor_like(material.density, volume) * volume, volume, *material.numbers(dim, volume)]
+    rows.append(tensor_like(material.viscosity, volume))
     for name, x in zip(("density", "", *["its numbers"] * 3, "viscosity"), rows):
         try:
             torch.broadcast_shapes(x.shape, shape)

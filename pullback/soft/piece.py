@@ -6,17 +6,13 @@ The way back does them again with their graph: docs/derivations/soft_coupling.md
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from pullback.rigid.outcome import tell
 from pullback.rigid.shape_motion import ShapeMotion, ShapeParameters
 from pullback.rigid.state import State
-from pullback.soft.forward import Setup
-from pullback.soft.touch import ShapeKinds, TouchSteps
-from pullback.soft.variant_kernels import REASONS
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
 
 Tensor = torch.Tensor
@@ -40,12 +36,26 @@ class Constants(NamedTuple):
         return ShapeParameters(*self[3:])
 
 
-@dataclass
-class Watch:
-    """How many arenas were enough so far, and which particles were lost, why and in which soft step."""
+class Steps(Protocol):
+    """Soft steps as functions of the number of the step, the state and the shapes (B K, 23)."""
 
-    capacity: int
-    code: Tensor
+    def __call__(self, step: int, flat: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the state after a step, and what shapes got (B K, 7)."""
+        ...
+
+
+class Side(Protocol):
+    """What is soft in one rollout: `ParticleSide`, `ClothSide`."""
+
+    dt: float
+
+    def steps(self, numbers: Tensor, gravity: Tensor, drive: Tensor) -> Any:
+        """Return `Steps`, with what does not change and what drives each of them."""
+        ...
+
+    def finish(self, steps: Any, first: int) -> bool:
+        """Note what failed, steps being counted from `first`; return False if they must be done again."""
+        ...
 
 
 class Piece:
@@ -60,33 +70,25 @@ class Piece:
     def __init__(
         self,
         motion: ShapeMotion,
-        setup: Setup,
-        kinds: ShapeKinds,
-        watch: Watch,
+        side: Side,
         span: range,
         substeps: int,
         frames: Sequence[int],
         warm: bool,
     ) -> None:
-        self.motion, self.setup, self.kinds, self.watch = motion, setup, kinds, watch
+        self.motion, self.side = motion, side
         self.span, self.substeps, self.frames, self.warm = span, substeps, set(frames), warm
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
-        """Do the steps; again with more room where particles spread over more blocks than there was room for."""
+        """Do the steps; again where particles spread over more blocks than there was room for."""
         while True:
             steps = self._steps(inputs)
             outputs = self._run(steps, inputs, told=True)
-            if not steps.run.needs_room:
-                break
-            self.watch.capacity *= 2
-        code = steps.run.tensors["code"]
-        assert code is not None
-        later = code + int(REASONS) * self.span.start * self.substeps
-        self.watch.code = torch.where((self.watch.code == 0) & (code != 0), later, self.watch.code)
-        return outputs, self.watch.capacity
+            if self.side.finish(steps, self.span.start * self.substeps):
+                return outputs, None
 
     def backward(
-        self, kept: int, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
+        self, kept: None, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Do the steps again with their graph, and pull back through it."""
         with torch.enable_grad():
@@ -98,13 +100,11 @@ class Piece:
             found = iter(torch.autograd.grad(ends, asked, adj, allow_unused=True) if pairs else [None] * len(asked))
         return tuple(next(found) if want else None for want in wanted)
 
-    def _steps(self, inputs: Sequence[Tensor]) -> TouchSteps:
+    def _steps(self, inputs: Sequence[Tensor]) -> Steps:
         constants = Constants(*inputs[6:])
-        return TouchSteps(
-            self.setup, self.kinds, self.watch.capacity, (constants.numbers, constants.gravity, inputs[5])
-        )  # fmt: skip
+        return self.side.steps(constants.numbers, constants.gravity, inputs[5])
 
-    def _run(self, steps: TouchSteps, inputs: Sequence[Tensor], *, told: bool) -> tuple[Tensor, ...]:
+    def _run(self, steps: Steps, inputs: Sequence[Tensor], *, told: bool) -> tuple[Tensor, ...]:
         flat, q, qd, impulses, u, _pulls = inputs[:6]
         constants = Constants(*inputs[6:])
         world = constants.world
@@ -127,11 +127,11 @@ class Piece:
         return flat, torch.stack(qs), torch.stack(qds), impulses, torch.stack(touches), frames
 
     def _soft_steps(
-        self, steps: TouchSteps, number: int, flat: Tensor, motion: Sequence[Tensor], sizes: Tensor
+        self, steps: Steps, number: int, flat: Tensor, motion: Sequence[Tensor], sizes: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Do the soft steps of one of the world; return the particles and what shapes got (B, S, 7), section 3."""
         origin, R, v, spin = motion
-        dt, shape = self.setup.dt, origin.shape[:2]
+        dt, shape = self.side.dt, origin.shape[:2]
         sizes = sizes.expand(*shape, -1)
         wrench, most = None, None
         for i in range(self.substeps):

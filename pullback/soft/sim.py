@@ -19,6 +19,7 @@ from pullback.soft.advice import check_inside, check_step, longest_steps, refuse
 from pullback.soft.body import Body
 from pullback.soft.domain import Domain
 from pullback.soft.forward import Setup
+from pullback.soft.frames import checked_frames
 from pullback.soft.march import SoftMarch
 from pullback.soft.materials import Material, particle_numbers
 from pullback.soft.state import SoftRollout, SoftState
@@ -176,7 +177,7 @@ class SoftSim:
         single = state.x.ndim == 2
         parts = self._parts(state)
         worlds = len(parts[0])
-        kept = self._frames(frames, steps)
+        kept = checked_frames(frames, steps)
         schedule = schedule_from(Every(max(1, isqrt(max(steps, 1)))) if checkpoint is None else checkpoint)
         setup = self._setup(worlds)
         inputs = (
@@ -216,19 +217,6 @@ class SoftSim:
         if self.device.type == "cpu":
             check_inside(parts[0].detach(), self.bodies, self.domain.low, self.domain.high)
         return parts
-
-    def _frames(self, frames: Sequence[int] | int | None, steps: int) -> list[int]:
-        if frames is None:
-            return []
-        if isinstance(frames, int):
-            if frames < 1:
-                raise PullbackError(f"frames is {frames}; expected a number of steps of at least 1, or a list of steps")
-            return list(range(0, steps + 1, frames))
-        kept = [int(frame) for frame in frames]
-        for frame in kept:
-            if not 0 <= frame <= steps:
-                raise PullbackError(f"frame {frame} of a rollout of {steps} steps; frames go from 0 to {steps}")
-        return kept
 
     def _body_numbers(self, materials: Mapping[str, Material], worlds: int) -> list[Tensor]:
         for name in materials:

@@ -12,7 +12,8 @@ from pullback.core.custom_vjp import call
 from pullback.core.tensors import view
 from pullback.soft.backward import Backward
 from pullback.soft.forward import PARTS, Forward, PiecePass, Setup, copy, filled
-from pullback.soft.touch_kernels import SHAPE_NUMBERS, TOUCH_NUMBERS, touch_kernels
+from pullback.soft.shape_kernels import SHAPE_NUMBERS
+from pullback.soft.touch_kernels import TOUCH_NUMBERS, touch_kernels
 
 Tensor = torch.Tensor
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pullback.soft.domain import KINDS
+from pullback.soft.shape_kernels import CORE, CYLINDER, PLANE
 from pullback.soft.touch import ShapeKinds, TouchSteps
-from pullback.soft.touch_kernels import CORE, CYLINDER, PLANE
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
 from tests.reference import mpm, touch
 from tests.soft.scenes import actuation_of, in_reference, numbers_of, parts_of, scene, start

@@ -1,0 +1,1 @@
+"""Sheets and ropes: elastic triangles and segments, moved by implicit Euler (docs/derivations/cloth.md)."""
