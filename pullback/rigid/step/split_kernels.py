@@ -62,6 +62,7 @@ WHOLE = wp.constant(0)  # a step to the end, as long as nothing touches
 DRIFT = wp.constant(1)  # to the moment of touching
 IMPACT = wp.constant(2)  # takes no time
 DONE = wp.constant(3)
+UNSPLIT = wp.constant(4)  # to its adjoint: a whole step in which nothing touches
 
 LEAST_SPAN = wp.constant(1e-9)
 """What is left of a step after a touch at its very end, in steps."""
@@ -126,7 +127,7 @@ def swap_rows(x: wp.array2d(dtype=Any), first: int, second: int, count: int, w: 
         x[second + r, w] = kept
 
 
-@wp.func
+@wp.func(inline=False)
 def put_contact_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Put a contact, with its rows, behind those up to `last`, which keep their order."""
     place = job.scratch
@@ -137,7 +138,7 @@ def put_contact_last(job: Job, first: int, last: int, w: int, scratch: wp.array2
         swap_rows(rows_from(scratch, place.Y), c * n, (c + 1) * n, n, w)
 
 
-@wp.func
+@wp.func(inline=False)
 def put_scalar_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
     """Put a scalar row behind those up to `last`, which keep their order."""
     place = job.scratch
@@ -209,7 +210,7 @@ def takes_part(gap: Any, approach: Any, threshold: Any):
     return gap <= touch_tolerance(gap) or (gap <= type(gap)(RESTING) and approach >= -threshold)
 
 
-@wp.func
+@wp.func(inline=False)
 def write_impact_rows(
     job: Job, found: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
@@ -333,6 +334,19 @@ def solve_part(
 
 
 @wp.func
+def solve_unsplit(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do what `solve_step` does, for reports and Jacobians of a step that is not split, with the code of its parts."""
+    span_whole_step(job, w, scratch)
+    chosen, nc, ns, found, nscalar, sweeps = solve_part(
+        job, WHOLE, 0, -1, False, as_matrix, u, parameters, w, scratch
+    )  # fmt: skip
+    return found, ns, sweeps
+
+
+@wp.func
 def is_split_here(
     job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
@@ -347,7 +361,7 @@ def is_split_here(
 # -- parts of a step -----------------------------------------------------------------------------------------------
 
 
-@wp.func
+@wp.func(inline=False)
 def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Move the state in scratch to the moment of touching, eqs. (3) and (5); `velocity` is that of the whole span."""
     place = job.scratch
@@ -363,7 +377,7 @@ def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
     turn_axes(job.scene, one, way, w, qd)
 
 
-@wp.func
+@wp.func(inline=False)
 def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the velocity in scratch by the one after an impact."""
     qd = rows_from(scratch, job.scratch.qd)

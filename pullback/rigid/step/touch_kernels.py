@@ -327,7 +327,7 @@ def trial_touch(
     return first, gap_of_first, pair_of_first
 
 
-@wp.func
+@wp.func(inline=False)
 def find_touch(
     job: Job, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
