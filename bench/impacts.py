@@ -66,7 +66,7 @@ def landing(standing: Standing, controls: Tensor) -> int:
 
 def one_step(standing: Standing, state: pb.State, control: Tensor) -> tuple[Call, Call]:
     """Return one step of many copies of a state, recording, and its backward pass."""
-    many = pb.State(*(x.repeat(WORLDS, 1) for x in (state.q, state.qd)))
+    many = pb.State(state.q.repeat(WORLDS, 1), state.qd.repeat(WORLDS, 1))
     at_rest = Standing(standing.sim, many, control)
     return forward_and_backward(at_rest, 1)
 

@@ -27,6 +27,7 @@ from pullback.rigid.step.constraint_kernels import (
 from pullback.rigid.step.dynamics_kernels import solve_transposed
 from pullback.rigid.step.event_kernels import EVENT_NUMBERS, SPAN, TIME, WHAT, event_row, keep_event, restore_event
 from pullback.rigid.step.integrate_kernels import integrate_vjp, turn_axes_vjp
+from pullback.rigid.step.path_kernels import way_rate, way_share, write_way
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
 from pullback.rigid.step.split_kernels import (
@@ -52,7 +53,6 @@ from pullback.rigid.step.step_vjp_kernels import (
     motion_vjp,
     solution_vjp,
 )
-from pullback.rigid.step.touch_kernels import way_rate, way_share, write_way
 from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
 
