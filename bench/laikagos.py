@@ -33,8 +33,18 @@ class Standing(NamedTuple):
         return self.targets.repeat(steps, len(self.state.q), 1).requires_grad_()
 
 
-def stand(robots: int = 1, *, worlds: int = 1, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Standing:
-    """Return Laikagos that stand side by side; with several worlds, each has its joints a little elsewhere."""
+def stand(
+    robots: int = 1,
+    *,
+    worlds: int = 1,
+    dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
+    **options: Any,
+) -> Standing:
+    """Return Laikagos that stand side by side; with several worlds, each has its joints a little elsewhere.
+
+    `options` are others of `World.compile`.
+    """
     world = pb.World(gravity=GRAVITY, contact=pb.PGS(iterations=50))
     for number, place in enumerate(grid(robots)):
         dog = pb.load("laikago", base="floating", dtype=dtype, device=device)
@@ -49,7 +59,7 @@ def stand(robots: int = 1, *, worlds: int = 1, dtype: torch.dtype = torch.float6
             friction=FRICTION,
         )
     world.add_ground(friction=FRICTION)
-    sim = world.compile(dt=TIME_STEP, dtype=dtype, device=device)
+    sim = world.compile(dt=TIME_STEP, dtype=dtype, device=device, **options)
     targets = torch.tensor(np.tile(JOINTS, robots)[None], dtype=dtype, device=device)
     with torch.no_grad():
         settled = sim.rollout(sim.initial_state(), targets.repeat(SETTLING_STEPS, 1, 1), checkpoint=SETTLING_STEPS)[-1]
@@ -70,9 +80,14 @@ def peer_xml(robots: int = 1, **options: Any) -> str:
     return laikago_xml(tree, grid(robots), touching=TOES, friction=FRICTION, servo=SERVO, **options)
 
 
-def forward_and_backward(standing: Standing, steps: int, checkpoint: int = 1) -> tuple[Call, Call]:
-    """Return a rollout, recording for a backward pass, and that pass alone, in initial state and controls."""
-    controls = standing.controls(steps)
+def forward_and_backward(
+    standing: Standing, steps: int, checkpoint: int = 1, *, controls: Tensor | None = None
+) -> tuple[Call, Call]:
+    """Return a rollout, recording for a backward pass, and that pass alone, in initial state and controls.
+
+    Controls (steps, B, nu) are those that keep it standing unless others are given.
+    """
+    controls = standing.controls(steps) if controls is None else controls.clone().requires_grad_()
     q, qd = (x.clone().requires_grad_() for x in (standing.state.q, standing.state.qd))
     state = pb.State(q, qd)
 

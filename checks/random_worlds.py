@@ -25,6 +25,7 @@ import pullback as pb
 from checks.random_extras import Extras
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Pose, Shape, ShapeType, Tree
+from pullback.rigid.world.integrators import Impacts
 from pullback.rigid.world.items import Placed, item_q
 
 Tensor = torch.Tensor
@@ -78,19 +79,28 @@ class RandomWorld:
         return f"seed {self.seed} ({kind}): {sim!r}, {contact}"
 
 
-def draw(seed: int, *, kind: str | None = None, worlds: int = 16, steps: int = 64, plain: bool = False) -> RandomWorld:
+def draw(
+    seed: int,
+    *,
+    kind: str | None = None,
+    worlds: int = 16,
+    steps: int = 64,
+    plain: bool = False,
+    impacts: Impacts = "step",
+) -> RandomWorld:
     """Return the random world of a seed: `worlds` copies of it, each with a state and controls of its own.
 
     A plain one has primitive shapes, trees and rigid contact only.
     """
-    return Drawing(seed, kind, plain=plain).world(worlds, steps)
+    return Drawing(seed, kind, plain=plain, impacts=impacts).world(worlds, steps)
 
 
 class Drawing:
     """A generator of numbers, and of everything that is made of them."""
 
-    def __init__(self, seed: int, kind: str | None = None, *, plain: bool = False) -> None:
+    def __init__(self, seed: int, kind: str | None = None, *, plain: bool = False, impacts: Impacts = "step") -> None:
         self.seed = seed
+        self.impacts: Impacts = impacts
         self.rng = np.random.default_rng([seed, 2024])
         drawn = str(self.rng.choice(KINDS, p=SHARES))
         self.kind = kind or drawn
@@ -280,7 +290,8 @@ class Drawing:
         dt = float(self.choice((1e-3, 1e-3, 2e-3, 5e-4, 5e-3)))
         substeps = self.choice((1, 1, 1, 1, 2, 3))
         room = int(self.rng.integers(1, 6)) if self.kind == "crowded" else None
-        sim = world.compile(dt=dt, dtype=dtype, substeps=substeps, max_contacts=room)
+        impacts: Impacts = "step" if isinstance(world.contact, pb.Compliant) else self.impacts
+        sim = world.compile(dt=dt, dtype=dtype, substeps=substeps, max_contacts=room, impacts=impacts)
         controls = torch.from_numpy(self.rng.normal(size=(steps, worlds, sim.nu))).to(dtype)
         state = self.state(world, sim, worlds)
         if self.kind in ("passive", "driven") and self.chance(0.6):

@@ -14,7 +14,7 @@ import torch
 from pullback.core.errors import PullbackError, SimulationWarning
 from pullback.core.finite import are_finite, refuse_not_finite
 from pullback.rigid.compile.scene import ACTUATOR_ROWS
-from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status
+from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, TURNED_FAR, State, Status
 from pullback.rigid.world.integrators import SMOOTH
 from pullback.rigid.world.items import item_q
 from pullback.robot.topology import DAMPING, DOF_ROWS
@@ -48,6 +48,9 @@ def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check
     if check is None and flags & NAN and NAN not in sim._told:
         sim._told.add(NAN)
         warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=3)
+    if check is not False and flags & TURNED_FAR and TURNED_FAR not in sim._told:
+        sim._told.add(TURNED_FAR)
+        warnings.warn(turned_far_text(sim, status), SimulationWarning, stacklevel=3)
     if check is not False and flags & NOT_CONVERGED and NOT_CONVERGED not in sim._told and solves(sim):
         warn_in_backward(sim._told, unsolved_text(status), states)
 
@@ -81,6 +84,16 @@ def overflow_text(sim: Sim, status: Status) -> str:
         f"{int(status.first_step[worlds[0]])}, {len(worlds)} such worlds in all; {why}); compile with a larger "
         f"max_contacts, {a.most_contacts} is enough for any state of these shapes, or pass check=False and look at "
         f"status.code"
+    )
+
+
+def turned_far_text(sim: Sim, status: Status) -> str:
+    """Say in which world something turned so far in a step that it may have passed through what was beside it."""
+    worlds = ((status.code & TURNED_FAR) > 0).nonzero().flatten().tolist()
+    return (
+        f"in world {worlds[0]} something turned by more than a whole turn in step "
+        f"{int(status.first_step[worlds[0]])}, close to another shape ({len(worlds)} such worlds in all), and may have "
+        f"passed through it; take a dt below {sim.dt / sim.substeps:g} s, or more substeps"
     )
 
 

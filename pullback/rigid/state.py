@@ -18,6 +18,7 @@ NAN = 1
 CONTACT_OVERFLOW = 2
 NOT_CONVERGED = 4
 ENERGY = 8
+TURNED_FAR = 16
 """Flags of a world's status; 0 is all well."""
 
 Vector = tuple[float, float, float]
@@ -53,6 +54,7 @@ class Status:
             return f"Status({worlds} worlds on {self._rows.device})"
         codes = self.code
         names = {"not finite": NAN, "too many contacts": CONTACT_OVERFLOW, "not converged": NOT_CONVERGED}
+        names["turned too far in a step"] = TURNED_FAR
         counts = {name: int(((codes & flag) > 0).sum()) for name, flag in names.items()}
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         return f"Status({worlds} worlds: {told or 'all well'})"
@@ -77,15 +79,17 @@ class Status:
 
     @property
     def code(self) -> Tensor:
-        """The flags NAN, CONTACT_OVERFLOW, NOT_CONVERGED and ENERGY that were raised, added up (B,); 0: none.
+        """The flags NAN, CONTACT_OVERFLOW, NOT_CONVERGED, ENERGY, TURNED_FAR that were raised, added up (B,); 0: none.
 
         ENERGY is that of rollouts of passive worlds on a CPU, of at least 50 steps: such a world gained some by itself.
+        TURNED_FAR is that of split steps: something turned by more than 6.4 rad in one, close to another shape, and may
+        have passed through it.
         """
         return self._rows[:, 0].long()
 
     @property
     def first_step(self) -> Tensor:
-        """The first step with NAN or CONTACT_OVERFLOW (B,); -1: none."""
+        """The first step with NAN, CONTACT_OVERFLOW or TURNED_FAR (B,); -1: none."""
         return torch.div(self._rows[:, 1].long(), self._substeps, rounding_mode="floor")
 
     @property

@@ -6,6 +6,7 @@ import torch
 
 import pullback as pb
 from checks.reliability_worlds import energies
+from pullback.rigid.state import TURNED_FAR
 from tests.rigid.test_split import DIFFERENCES, STEP, pendulum
 from tests.rigid.worlds import F64
 
@@ -93,20 +94,35 @@ def test_a_bullet_does_not_pass_a_wall(aside):
     assert float(end[:, 0].max()) < -0.005
 
 
-def test_a_thin_rod_that_turns_fast_hits_what_is_in_its_way():
-    """A capsule of 1 cm, its ends at 100 m/s, and a ball of 2 cm near its end."""
+def turning_rod(speed: float) -> tuple[pb.Sim, Tensor, Tensor]:
+    """Return a capsule of 1 cm that turns about x, from z towards y, and a ball of 2 cm near its end's circle."""
     world = pb.World(gravity=(0.0, 0.0, 0.0))
     world.add_capsule("rod", radius=0.005, length=1.0, mass=1.0, friction=0.0, restitution=1.0)
     world.add_sphere("ball", radius=0.01, mass=0.01, friction=0.0, restitution=1.0)
     sim = world.compile(dt=1e-3, dtype=F64, impacts="split")
     start = sim.initial_state(32)
     q, qd = start.q.clone(), start.qd.clone()
-    # the rod turns about x, from z towards y
-    qd[:, 0] = -200.0
-    angle = 0.35 + 0.2 * torch.arange(32, dtype=F64) / 32
+    qd[:, 0] = -speed
+    return sim, q, qd
+
+
+@pytest.mark.parametrize("turn", [0.2, 1.3])
+def test_a_thin_rod_that_turns_fast_hits_what_is_in_its_way(turn):
+    """Its ends move at 100 and 650 m/s; on the arc of 1.3 rad a step it meets what its tangent misses."""
+    sim, q, qd = turning_rod(1e3 * turn)
+    angle = 0.35 + max(0.2, turn - 0.4) * torch.arange(32, dtype=F64) / 32
     q[:, 8], q[:, 9] = 0.45 * angle.sin(), 0.45 * angle.cos()
-    end = sim.rollout(pb.State(q, qd), 8).qd[-1]
-    assert float(end[:, 9:12].norm(dim=1).min()) > 50.0
+    states = sim.rollout(pb.State(q, qd), 8)
+    assert float(states.qd[-1, :, 9:12].norm(dim=1).min()) > 50.0
+    assert (states.status.code == 0).all()
+
+
+def test_what_turns_more_than_once_in_a_step_is_told_of():
+    sim, q, qd = turning_rod(8e3)
+    q[:, 8] = 0.45
+    with pytest.warns(pb.SimulationWarning, match="turned by more than a whole turn in step 0"):
+        states = sim.rollout(pb.State(q, qd), 2)
+    assert (states.status.code & TURNED_FAR > 0).any()
 
 
 # -- servos and damping -----------------------------------------------------------------------------------------------

@@ -14,25 +14,13 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, MAX_EVENTS, PAIR, PAIR_ROWS
-from pullback.rigid.step.constraint_kernels import (
-    APPROACH,
-    BIAS,
-    BLOCK_ROWS,
-    DOF,
-    FRACTION,
-    RESTITUTION,
-    SCALAR_BIAS,
-    SCALAR_ROWS,
-    SCALAR_SLOPE,
-    SHARE,
-    SIGN,
-    SLOPE,
-    is_limit,
-)
+from pullback.rigid.compile.scene import MAX_EVENTS
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.force_kernels import is_driven_finitely
+from pullback.rigid.step.impact_kernels import impacts_gain
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
+from pullback.rigid.step.part_rows_kernels import begins_with_impact, set_aside, settle, write_impact_rows
+from pullback.rigid.step.path_kernels import ARC, MOST_ARCS, largest_turn, write_way
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
@@ -40,6 +28,7 @@ from pullback.rigid.step.step_kernels import (
     NOT_FINITE,
     OK,
     OVERFLOW,
+    TURNED_FAR,
     contact_problem,
     exceeds_limits,
     let_go_of_actuators,
@@ -49,11 +38,7 @@ from pullback.rigid.step.step_kernels import (
 from pullback.rigid.step.touch_kernels import (
     NOTHING_TOUCHES,
     UNDECIDED,
-    contact_closing_time,
     find_touch,
-    limit_closing_time,
-    touch_tolerance,
-    write_way,
 )
 from pullback.spatial.arrays import rows_from
 
@@ -62,11 +47,10 @@ WHOLE = wp.constant(0)  # a step to the end, as long as nothing touches
 DRIFT = wp.constant(1)  # to the moment of touching
 IMPACT = wp.constant(2)  # takes no time
 DONE = wp.constant(3)
+UNSPLIT = wp.constant(4)  # to its adjoint: a whole step in which nothing touches
 
 LEAST_SPAN = wp.constant(1e-9)
 """What is left of a step after a touch at its very end, in steps."""
-RESTING = wp.constant(1e-6)
-"""Contacts that are closer [m, rad], and do not approach, take part in an impact."""
 
 
 # -- parts that err as whole steps do ------------------------------------------------------------------------------
@@ -114,156 +98,12 @@ def write_velocities_of_part(job: Job, nc: int, w: int, scratch: wp.array2d(dtyp
     return False
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------
-
-
-@wp.func
-def swap_rows(x: wp.array2d(dtype=Any), first: int, second: int, count: int, w: int):
-    """Exchange two runs of rows."""
-    for r in range(count):
-        kept = x[first + r, w]
-        x[first + r, w] = x[second + r, w]
-        x[second + r, w] = kept
-
-
-@wp.func
-def put_contact_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Put a contact, with its rows, behind those up to `last`, which keep their order."""
-    place = job.scratch
-    n = 3 * job.scene.topology.nv
-    for c in range(first, last):
-        swap_rows(rows_from(scratch, place.contacts), c * CONTACT_ROWS, (c + 1) * CONTACT_ROWS, CONTACT_ROWS, w)
-        swap_rows(rows_from(scratch, place.blocks), c * BLOCK_ROWS, (c + 1) * BLOCK_ROWS, BLOCK_ROWS, w)
-        swap_rows(rows_from(scratch, place.Y), c * n, (c + 1) * n, n, w)
-
-
-@wp.func
-def put_scalar_last(job: Job, first: int, last: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Put a scalar row behind those up to `last`, which keep their order."""
-    place = job.scratch
-    n = job.scene.topology.nv
-    for k in range(first, last):
-        swap_rows(rows_from(scratch, place.scalars), k * SCALAR_ROWS, (k + 1) * SCALAR_ROWS, SCALAR_ROWS, w)
-        swap_rows(rows_from(scratch, place.Y_scalar), k * n, (k + 1) * n, n, w)
-
-
-@wp.func
-def settle(job: Job, touched: int, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Take what has just touched as closed: a gap that is rounding is no bias, and has no slope."""
-    place = job.scratch
-    zero = scratch.dtype(0.0)
-    for c in range(nc):
-        row = place.contacts + c * CONTACT_ROWS
-        if int(scratch[row + PAIR, w]) == touched and wp.abs(scratch[row + GAP, w]) <= touch_tolerance(zero):
-            scratch[place.blocks + c * BLOCK_ROWS + BIAS, w] = zero
-            scratch[place.blocks + c * BLOCK_ROWS + SLOPE, w] = zero
-    for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
-        row = place.scalars + k * SCALAR_ROWS
-        is_same = job.scene.npair + int(scratch[row + DOF, w]) == touched
-        if is_same and is_limit(rows_from(scratch, place.scalars), k, w):
-            scratch[row + SCALAR_BIAS, w] = zero
-            scratch[row + SCALAR_SLOPE, w] = zero
-
-
-@wp.func
-def set_aside(job: Job, found: int, nscalar: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Put contacts and limits that close fast under the velocity of s behind the others; return how many those are."""
-    zero = scratch.dtype(0.0)
-    nc = int(found)
-    c = int(0)
-    while c < nc:
-        time, slowly = contact_closing_time(job, c, w, scratch)
-        if time >= zero:
-            nc -= 1
-            put_contact_last(job, c, nc, w, scratch)
-        else:
-            c += 1
-    ns = int(nscalar)
-    k = int(job.scene.nloop_row + job.scene.ncoupling)
-    while k < ns:
-        time, slowly = limit_closing_time(job, k, w, scratch)
-        if time >= zero:
-            ns -= 1
-            put_scalar_last(job, k, ns, w, scratch)
-        else:
-            k += 1
-    return nc, ns
-
-
-@wp.func
-def begins_with_impact(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether something overlaps already, and approaches fast."""
-    place = job.scratch
-    threshold = scratch.dtype(job.settings.threshold)
-    found = bool(False)
-    for c in range(nc):
-        if scratch[place.contacts + c * CONTACT_ROWS + GAP, w] < -touch_tolerance(threshold):
-            if scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w] < -threshold:
-                found = True
-    return found
-
-
-@wp.func
-def takes_part(gap: Any, approach: Any, threshold: Any):
-    """Return whether a row takes part in an impact: it touches, or it is at rest nearby."""
-    return gap <= touch_tolerance(gap) or (gap <= type(gap)(RESTING) and approach >= -threshold)
-
-
-@wp.func
-def write_impact_rows(
-    job: Job, found: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Make the problem that of an impact, eq. (6): no time passes. Return how many contacts and scalar rows it has."""
-    scene = job.scene
-    place = job.scratch
-    zero = scratch.dtype(0.0)
-    threshold = scratch.dtype(job.settings.threshold)
-    for v in range(scene.topology.nv):
-        scratch[place.s + v, w] = scratch[place.start + v, w]
-    nc = int(found)
-    c = int(0)
-    while c < nc:
-        block = place.blocks + c * BLOCK_ROWS
-        row = place.contacts + c * CONTACT_ROWS
-        approach = scratch[block + APPROACH, w]
-        if takes_part(scratch[row + GAP, w], approach, threshold):
-            restitution = zero
-            if approach < -threshold:
-                restitution = parameters[job.parameters.pairs + int(scratch[row + PAIR, w]) * PAIR_ROWS + 1, w]
-            scratch[block + BIAS, w] = restitution * approach
-            scratch[block + RESTITUTION, w] = restitution
-            scratch[block + FRACTION, w] = zero
-            scratch[block + SHARE, w] = zero
-            scratch[block + SLOPE, w] = zero
-            c += 1
-        else:
-            nc -= 1
-            put_contact_last(job, c, nc, w, scratch)
-    ns = int(nscalar)
-    k = int(0)
-    while k < ns:
-        row = place.scalars + k * SCALAR_ROWS
-        is_held = k < scene.nloop_row + scene.ncoupling
-        if not is_held and is_limit(rows_from(scratch, place.scalars), k, w):
-            approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
-            v = int(scratch[row + DOF, w])
-            gap = scratch[place.q + scene.dof_coordinate[v], w] - parameters[job.parameters.limits + 2 * v, w]
-            if scratch[row + SIGN, w] < zero:
-                gap = parameters[job.parameters.limits + 2 * v + 1, w] - scratch[place.q + scene.dof_coordinate[v], w]
-            is_held = takes_part(gap, approach, threshold)
-        if is_held:
-            scratch[row + SCALAR_BIAS, w] = zero
-            scratch[row + SCALAR_SLOPE, w] = zero
-            k += 1
-        else:
-            ns -= 1
-            put_scalar_last(job, k, ns, w, scratch)
-    return nc, ns
+# -- what a part is ---------------------------------------------------------------------------------------------------
 
 
 @wp.func
 def arrange(
-    job: Job, part: int, events: int, touched: int, may_split: bool, found: int, nscalar: int,
+    job: Job, part: int, events: int, touched: int, may_split: bool, bounces: bool, found: int, nscalar: int,
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Decide which part of a step this is, and order its rows; return the part and its contacts and scalar rows."""
@@ -276,13 +116,13 @@ def arrange(
             if events == 0 and begins_with_impact(job, nc, w, scratch):
                 chosen = IMPACT
             else:
-                count, count_scalar = set_aside(job, found, nscalar, w, scratch)
+                count, count_scalar = set_aside(job, found, nscalar, parameters, w, scratch)
                 nc = count
                 ns = count_scalar
                 if nc < found or ns < nscalar:
                     chosen = DRIFT
     if part == IMPACT:
-        count, count_scalar = write_impact_rows(job, found, nscalar, parameters, w, scratch)
+        count, count_scalar = write_impact_rows(job, found, nscalar, bounces, parameters, w, scratch)
         nc = count
         ns = count_scalar
     return chosen, nc, ns
@@ -308,6 +148,7 @@ def solve_part(
     nc = int(0)
     ns = int(0)
     sweeps = int(0)
+    bounces = bool(True)
     again = bool(True)
     while again:
         close, scalars = contact_problem(job, u, parameters, w, scratch)
@@ -315,7 +156,7 @@ def solve_part(
         nscalar = scalars
         room = wp.min(found, job.scene.max_contacts)
         kind, count, count_scalar = arrange(
-            job, asked, events, touched, may_split, room, nscalar, parameters, w, scratch
+            job, asked, events, touched, may_split, bounces, room, nscalar, parameters, w, scratch
         )  # fmt: skip
         chosen = kind
         nc = count
@@ -329,7 +170,24 @@ def solve_part(
             sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
             if chosen != IMPACT:
                 again = exceeds_limits(job, u, parameters, w, scratch)
+            elif bounces:
+                # friction that jams: then without restitution
+                again = impacts_gain(job, nc, ns, w, scratch)
+                bounces = not again
     return chosen, nc, ns, found, nscalar, sweeps
+
+
+@wp.func
+def solve_unsplit(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do what `solve_step` does, for reports and Jacobians of a step that is not split, with the code of its parts."""
+    span_whole_step(job, w, scratch)
+    chosen, nc, ns, found, nscalar, sweeps = solve_part(
+        job, WHOLE, 0, -1, False, as_matrix, u, parameters, w, scratch
+    )  # fmt: skip
+    return found, ns, sweeps
 
 
 @wp.func
@@ -347,7 +205,7 @@ def is_split_here(
 # -- parts of a step -----------------------------------------------------------------------------------------------
 
 
-@wp.func
+@wp.func(inline=False)
 def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Move the state in scratch to the moment of touching, eqs. (3) and (5); `velocity` is that of the whole span."""
     place = job.scratch
@@ -363,7 +221,7 @@ def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
     turn_axes(job.scene, one, way, w, qd)
 
 
-@wp.func
+@wp.func(inline=False)
 def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Replace the velocity in scratch by the one after an impact."""
     qd = rows_from(scratch, job.scratch.qd)
@@ -426,6 +284,10 @@ def split_step(
         if sweeps < 0:
             status = status | NOT_CONVERGED
         after, time, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, scratch)
+        if chosen == DRIFT:
+            followed = scratch.dtype(ARC) * scratch.dtype(MOST_ARCS)
+            if largest_turn(job, nc, found, parameters, w, scratch) > followed:
+                status = status | TURNED_FAR
         if after == IMPACT:
             drift(job, time, w, scratch)
             left = time_left(job, left, time)

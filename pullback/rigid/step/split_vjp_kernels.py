@@ -27,12 +27,14 @@ from pullback.rigid.step.constraint_kernels import (
 from pullback.rigid.step.dynamics_kernels import solve_transposed
 from pullback.rigid.step.event_kernels import EVENT_NUMBERS, SPAN, TIME, WHAT, event_row, keep_event, restore_event
 from pullback.rigid.step.integrate_kernels import integrate_vjp, turn_axes_vjp
+from pullback.rigid.step.path_kernels import way_rate, way_share, write_way
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
 from pullback.rigid.step.split_kernels import (
     DONE,
     DRIFT,
     IMPACT,
+    UNSPLIT,
     WHOLE,
     drift,
     following,
@@ -51,7 +53,6 @@ from pullback.rigid.step.step_vjp_kernels import (
     motion_vjp,
     solution_vjp,
 )
-from pullback.rigid.step.touch_kernels import way_rate, way_share, write_way
 from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
 
@@ -108,22 +109,25 @@ def drift_vjp(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def last_motion_vjp(job: Job, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Pull the cotangents of the state after the last part back as those of a step, eq. (12), and as `drift_vjp`."""
+def last_motion_vjp(job: Job, part: int, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Pull the cotangents of the state after the last part back as those of a step, eq. (12), and as `drift_vjp`.
+
+    Nobody asks for the derivative by the span of a step that is not split.
+    """
     place = job.scratch
     motion_vjp(job, nc, w, scratch)
-    span = scratch[place.span, w]
-    share = travel_beyond(job, w, scratch)
-    by_span = scratch.dtype(0.5) * scratch.dtype(job.settings.dt) / (span * span)
-    beyond = rows_from(scratch, place.y)
     adj_span = scratch.dtype(0.0)
-    for v in range(job.scene.topology.nv):
-        zeta = scratch[place.zeta + v, w]
-        gained = scratch[place.velocity + v, w] - scratch[place.qd + v, w]
-        adj_span += zeta * (scratch[place.travel + v, w] / span - by_span * gained)
-        beyond[v, w] = share * zeta
-        scratch[place.adj_before + v, w] = -share * zeta
-    if share > scratch.dtype(0.0):
+    if part != UNSPLIT:
+        span = scratch[place.span, w]
+        share = travel_beyond(job, w, scratch)
+        by_span = scratch.dtype(0.5) * scratch.dtype(job.settings.dt) / (span * span)
+        beyond = rows_from(scratch, place.y)
+        for v in range(job.scene.topology.nv):
+            zeta = scratch[place.zeta + v, w]
+            gained = scratch[place.velocity + v, w] - scratch[place.qd + v, w]
+            adj_span += zeta * (scratch[place.travel + v, w] / span - by_span * gained)
+            beyond[v, w] = share * zeta
+            scratch[place.adj_before + v, w] = -share * zeta
         solve_transposed(job.scene, rows_from(scratch, place.L), w, beyond)
         for v in range(job.scene.topology.nv):
             scratch[place.gamma + v, w] = scratch[place.gamma + v, w] + beyond[v, w]
@@ -190,8 +194,8 @@ def part_motion_vjp(job: Job, part: int, time: Any, nc: int, w: int, scratch: wp
     """
     adj_span = scratch.dtype(0.0)
     clear_geometry(job, nc, w, scratch)
-    if part == WHOLE:
-        adj_span = last_motion_vjp(job, nc, w, scratch)
+    if part == WHOLE or part == UNSPLIT:
+        adj_span = last_motion_vjp(job, part, nc, w, scratch)
     else:
         write_velocities_of_part(job, nc, w, scratch)
         if part == DRIFT:
@@ -232,10 +236,12 @@ def part_vjp(
             scratch[place.z + v, w] = scratch[place.velocity + v, w] - scratch[place.qd + v, w]
         mass_matrix_vjp(job, parameters, w, adj_parameters, scratch)
     else:
-        adj_span = span_vjp(job, nc, ns, w, scratch) + ahead_vjp(job, parameters, w, scratch)
+        if part != UNSPLIT:
+            adj_span = span_vjp(job, nc, ns, w, scratch) + ahead_vjp(job, parameters, w, scratch)
         free_motion_vjp(job, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
-        for v in range(job.scene.topology.nv):
-            scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + scratch[place.adj_before + v, w]
+        if part != UNSPLIT:
+            for v in range(job.scene.topology.nv):
+                scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + scratch[place.adj_before + v, w]
     return adj_span
 
 
@@ -394,7 +400,7 @@ def split_retrace(
                 if pulls_back:
                     goes_back = True
                     k = events
-                    part = WHOLE
+                    part = wp.where(events > 0, WHOLE, UNSPLIT)
                 else:
                     move(job, nc, ns, w, scratch)
             may_split = goes_back or chosen != DRIFT or after != WHOLE
@@ -403,11 +409,14 @@ def split_retrace(
         if goes_back:
             adj_span = part_motion_vjp(job, part, time, nc, w, scratch)
             adj_span += part_vjp(job, part, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, scratch, nowhere)
-            hand_back(job, k == events, w, scratch)
+            if part == UNSPLIT:
+                part = DONE
+            else:
+                hand_back(job, k == events, w, scratch)
             if part == IMPACT and time >= zero:
                 moment_vjp(job, k, adj_left, nc, ns, parameters, w, adj_parameters, scratch, nowhere)
                 part = DRIFT
-            else:
+            elif part != DONE:
                 adj_left = adj_left + adj_span
                 k -= 1
                 part = wp.where(k >= 0, IMPACT, DONE)

@@ -47,6 +47,7 @@ OK = wp.constant(0)
 NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 NOT_CONVERGED = wp.constant(4)
+TURNED_FAR = wp.constant(16)
 
 
 @wp.func

@@ -11,16 +11,13 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.collide.collide_kernels import bounding_radius, collide_one
+from pullback.rigid.collide.collide_kernels import bounding_radius
 from pullback.rigid.collide.features_kernels import half_extents
 from pullback.rigid.compile.scene import (
     CONTACT_ROWS,
     GAP,
     HULL,
-    MOTION_ROWS,
-    NORMAL,
     PAIR,
-    POINT,
     POSE_ROWS,
     SHAPE_POSITION,
     SHAPE_ROWS,
@@ -40,11 +37,9 @@ from pullback.rigid.step.constraint_kernels import (
     scalar_dot,
 )
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
-from pullback.rigid.step.integrate_kernels import integrate, turn_axes
-from pullback.rigid.step.jacobian_kernels import velocity_at
+from pullback.rigid.step.path_kernels import FAR_TURN, largest_turn, march, touch_tolerance, trial_touch, write_trial
 from pullback.rigid.step.problem_kernels import Job
-from pullback.robot.joint_kernels import joint_pose, joint_world_motion
-from pullback.spatial.arrays import load3, load6, load33, rows_from, store, store33
+from pullback.spatial.arrays import load3, load6, load33, rows_from
 from pullback.spatial.vectors import angular, linear
 
 NEWTON_STEPS = wp.constant(12)
@@ -52,18 +47,6 @@ NEWTON_STEPS = wp.constant(12)
 # what becomes of a step in which something was set aside
 NOTHING_TOUCHES = wp.constant(-1)
 UNDECIDED = wp.constant(-2)
-
-
-@wp.func
-def touch_tolerance(x: wp.float32):
-    """Return the gap [m, rad] below which things touch."""
-    return wp.float32(2e-6)
-
-
-@wp.func
-def touch_tolerance(x: wp.float64):  # noqa: F811
-    """Return the gap [m, rad] below which things touch."""
-    return wp.float64(1e-11)
 
 
 # -- how far contacts are sought ---------------------------------------------------------------------------------------
@@ -129,37 +112,6 @@ def softness_of_part(settings: ContactSettings, span: Any):
     if span == type(span)(0.0):
         cfm = cfm * impact_share(cfm)
     return cfm
-
-
-# -- the way to a touch ------------------------------------------------------------------------------------------------
-
-
-@wp.func
-def way_share(job: Job, time: Any, span: Any):
-    """Return the weight of v in the displacement d of eq. (3), and that in its derivative by time.
-
-    Those of qd are the time, and one, less that.
-    """
-    dt = type(time)(job.settings.dt)
-    half = type(time)(0.5)
-    return half * time * (time + dt) / span, half * (time + time + dt) / span
-
-
-@wp.func
-def write_way(
-    job: Job, time: Any, span: Any, qd: wp.array2d(dtype=Any), velocity: wp.array2d(dtype=Any), w: int,
-    way: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Write the displacement d after a time, eq. (3)."""
-    share, by_time = way_share(job, time, span)
-    for v in range(job.scene.topology.nv):
-        way[v, w] = time * qd[v, w] + share * (velocity[v, w] - qd[v, w])
-
-
-@wp.func
-def way_rate(by_time: Any, before: Any, after: Any):
-    """Return the derivative of d by time, for one dof with velocities before and after the step."""
-    return before + by_time * (after - before)
 
 
 # -- what closes -------------------------------------------------------------------------------------------------------
@@ -247,87 +199,7 @@ def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any))
 # -- the moment of touching --------------------------------------------------------------------------------------------
 
 
-@wp.func
-def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Write poses and velocities of bodies after a time on the path of eq. (3)."""
-    scene = job.scene
-    place = job.scratch
-    topology = scene.topology
-    q = rows_from(scratch, place.trial_q)
-    rates = rows_from(scratch, place.trial_rates)
-    poses = rows_from(scratch, place.trial_poses)
-    motion = rows_from(scratch, place.trial_motion)
-    placements = rows_from(parameters, job.parameters.placements)
-    way = rows_from(scratch, place.travel)
-    span = scratch[place.span, w]
-    one = scratch.dtype(1.0)
-    write_way(job, time, span, rows_from(scratch, place.qd), rows_from(scratch, place.velocity), w, way)
-    share, by_time = way_share(job, time, span)
-    for k in range(scene.nq):
-        q[k, w] = scratch[place.q + k, w]
-    for v in range(topology.nv):
-        rates[v, w] = way_rate(by_time, scratch[place.qd + v, w], scratch[place.velocity + v, w])
-    integrate(scene, one, way, w, q)
-    turn_axes(scene, one, way, w, rates)
-    for i in range(topology.nbody):
-        parent = topology.parent[i]
-        R, p = joint_pose(topology, i, placements, q, w)
-        if parent >= 0:
-            R_P = load33(poses, parent * POSE_ROWS, w)
-            p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
-            R = R_P * R
-        store33(poses, i * POSE_ROWS, w, R)
-        store(poses, i * POSE_ROWS + 9, w, p)
-        V = joint_world_motion(topology, i, R, rates, w)
-        if parent >= 0:
-            V = V + velocity_at(parent, p, poses, motion, w)
-        store(motion, i * MOTION_ROWS, w, V)
-
-
-@wp.func
-def trial_touch(
-    job: Job, nc: int, found: int, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Return when the first of the contacts set aside touches, by Newton's step from a time: eq. (4).
-
-    Return also the gap that it has, and its pair, -1 if none closes.
-    """
-    scene = job.scene
-    place = job.scratch
-    poses = rows_from(scratch, place.trial_poses)
-    motion = rows_from(scratch, place.trial_motion)
-    contacts = rows_from(scratch, place.trial_contacts)
-    first = time
-    gap_of_first = time - time
-    pair_of_first = int(-1)
-    last_pair = int(-1)
-    for c in range(nc, found):
-        row = place.contacts + c * CONTACT_ROWS
-        pair = int(scratch[row + PAIR, w])
-        if pair != last_pair:
-            reach = scratch.dtype(job.settings.margin) + scratch.dtype(2.0) * scratch[row + GAP, w]
-            count = collide_one(
-                scene, poses, rows_from(parameters, job.parameters.shapes), reach, w, contacts,
-                rows_from(scratch, place.candidates), rows_from(scratch, place.hulls), pair, 0,
-            )  # fmt: skip
-            for k in range(wp.min(count, scene.max_contacts)):
-                gap = contacts[k * CONTACT_ROWS + GAP, w]
-                point = load3(contacts, k * CONTACT_ROWS + POINT, w)
-                relative = velocity_at(scene.shape_body[scene.pair_a[pair]], point, poses, motion, w) - velocity_at(
-                    scene.shape_body[scene.pair_b[pair]], point, poses, motion, w
-                )
-                rate = wp.dot(load3(contacts, k * CONTACT_ROWS + NORMAL, w), linear(relative))
-                if rate < -scratch.dtype(job.settings.threshold):
-                    t = time - gap / rate
-                    if pair_of_first < 0 or t < first:
-                        first = t
-                        gap_of_first = gap
-                        pair_of_first = pair
-        last_pair = pair
-    return first, gap_of_first, pair_of_first
-
-
-@wp.func
+@wp.func(inline=False)
 def find_touch(
     job: Job, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
@@ -355,10 +227,16 @@ def find_touch(
         if time >= zero:
             estimate = wp.min(estimate, time)
     seeking = estimate < moment and what != UNDECIDED
+    turn = largest_turn(job, nc, found, parameters, w, scratch)
+    if turn > scratch.dtype(FAR_TURN) and what != UNDECIDED:
+        before = march(job, nc, found, moment, turn, parameters, w, scratch)
+        if before >= zero:
+            estimate = before
+            seeking = True
     steps = int(0)
     while seeking:
         write_trial(job, estimate, parameters, w, scratch)
-        following, gap, pair = trial_touch(job, nc, found, estimate, parameters, w, scratch)
+        following, gap, pair, least = trial_touch(job, nc, found, estimate, parameters, w, scratch)
         steps += 1
         if pair < 0 or following >= moment:
             seeking = False

@@ -7,7 +7,6 @@ compiled with what its worlds need and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
@@ -38,7 +37,8 @@ class Step:
     """(job, u, parameters, w, scratch) -> status: replace the state in scratch by the one after the step."""
     retrace: Any
     """(job, pulls_back, u, parameters, w, adj_u, adj_parameters, scratch, nowhere): the step again, or its vjp."""
-    replaced: Mapping[Any, Any]
+    replaced: dict[Any, Any]
+    """Functions as this kind of step calls them, those that were asked for so far."""
     splits: bool = False
     """It is split where something touches."""
 
@@ -47,19 +47,18 @@ class Step:
         return variant(function, self.name, self.replaced)
 
 
-def variant(function: Any, name: str, replaced: Mapping[Any, Any]) -> Any:
+def variant(function: Any, name: str, replaced: dict[Any, Any]) -> Any:
     """Return a device function with every call of a key of `replaced`, however deep, replaced by its value.
 
     Functions on the way there are copied under names that end in `name`; what takes the place of another is taken as it
-    is.
+    is. All that are visited are added to `replaced`, so that kernels of one module share their copies.
     """
-    done = dict(replaced)
 
     def visit(visited: Any) -> Any:
-        if visited not in done:
+        if visited not in replaced:
             others = {called: new for called, x in _called(visited).items() if (new := visit(x)) is not x}
-            done[visited] = rebound(visited, f"{visited.key}_{name}", **others) if others else visited
-        return done[visited]
+            replaced[visited] = rebound(visited, f"{visited.key}_{name}", **others) if others else visited
+        return replaced[visited]
 
     return visit(function)
 
@@ -118,18 +117,26 @@ def split_functions() -> dict[Any, Any]:
     from pullback.rigid.collide.collide_kernels import pair_margin
     from pullback.rigid.step.actuator_kernels import time_ahead
     from pullback.rigid.step.constraint_kernels import is_impact_row, softness
-    from pullback.rigid.step.split_kernels import is_split_here, time_ahead_in_part, write_velocities_of_part
-    from pullback.rigid.step.step_kernels import is_split, write_velocities
+    from pullback.rigid.step.split_kernels import time_ahead_in_part, write_velocities_of_part
+    from pullback.rigid.step.step_kernels import write_velocities
     from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead, softness_of_part
 
     return {
         is_impact_row: is_no_impact_row,
         pair_margin: margin_ahead,
-        is_split: is_split_here,
         time_ahead: time_ahead_in_part,
         softness: softness_of_part,
         write_velocities: write_velocities_of_part,
     }
+
+
+def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
+    """Return what takes the place of functions of whole steps: they call variants themselves."""
+    from pullback.rigid.step.split_kernels import is_split_here, solve_unsplit
+    from pullback.rigid.step.step_kernels import is_split, solve_step
+
+    pairs = ((is_split, is_split_here), (solve_step, solve_unsplit))
+    return {old: variant(new, name, replaced) for old, new in pairs}
 
 
 def compensation_functions() -> dict[Any, Any]:
@@ -166,8 +173,9 @@ def _contact_step(
         from pullback.rigid.step.split_kernels import split_step as step
         from pullback.rigid.step.split_vjp_kernels import split_retrace as retrace
 
-        replaced |= split_functions()
         name += "_split"
+        replaced |= split_functions()
+        replaced |= functions_of_parts(name if real == wp.float64 else f"{name}_single", replaced)
     else:
         from pullback.rigid.step.step_kernels import step
         from pullback.rigid.step.step_vjp_kernels import retrace
