@@ -38,6 +38,9 @@ class EpisodeConfig:
     last_rate: float = 1e-6
     longest_gradient: float = 1.0
     """Gradients are clipped to this length."""
+    outlier: float = 0.0
+    """In each step a world's gradient by its action is cut to this multiple of the median world's: a world that jams
+    has a large one that leads nowhere. 0: as it is."""
     hidden: tuple[int, ...] = (256,)
     """Sizes of the hidden layers."""
     normalize: int = 100
@@ -122,13 +125,24 @@ class EpisodeSearch(Learner[EpisodeReport]):
             seen.append(observation.detach())
             if self.done == 0 and self._normalizes and len(seen) == 1:
                 self.learn_observations(seen)
-            step = env.step(self.policy(observation))
+            action = self.policy(observation)
+            if self.config.outlier > 0.0:
+                action.register_hook(self._even)
+            step = env.step(action)
             observation, total, broken = step.observation, total + step.reward, broken | step.info["broken"]
         if self.done < self._normalizes:
             self.learn_observations(seen)
         assert isinstance(total, Tensor)
         assert isinstance(broken, Tensor)
         return total, broken
+
+    def _even(self, gradient: Tensor) -> Tensor:
+        """Return gradients (B, nu) of which none is much longer than the median one; those not finite become zero."""
+        finite = gradient.isfinite().all(1, keepdim=True)
+        gradient = torch.where(finite, gradient, torch.zeros_like(gradient))
+        length = gradient.norm(dim=1, keepdim=True)
+        limit = self.config.outlier * length.median()
+        return torch.where(length > limit, gradient * (limit / length.clamp(min=1e-30)), gradient)
 
     # -- saving ----------------------------------------------------------------------------------------------------
 

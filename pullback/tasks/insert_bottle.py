@@ -58,10 +58,12 @@ WATCHED, LOOK = 64, 25
 class Options:
     """How to learn it."""
 
-    iterations: int = 600
+    iterations: int = 800
     """Iterations with walls in the loss alone."""
-    contact_iterations: int = 200
-    """Iterations after that in which bottle and socket touch."""
+    fine_iterations: int = 500
+    """Iterations after that with as many substeps as contact takes."""
+    contact_iterations: int = 150
+    """Iterations after those in which bottle and socket touch."""
     worlds: int = 64
     """Motions in an iteration."""
     targets: int = 200
@@ -121,6 +123,8 @@ class Inserted:
     history: list[EpisodeReport]
     trials: dict[str, Trial]
     """By name: static, moving, the same with noise, the same by PPO."""
+    cpu_seconds: float = 0.0
+    """Of all cores, for the training; that before a resume is not in it."""
     shorter: dict[int, dict[str, Trial]] = field(default_factory=dict)
     """By number of steps, the trials of policies for shorter motions."""
     ppo: list[PPOReport] = field(default_factory=list)
@@ -134,8 +138,9 @@ def run(options: Options) -> Inserted:
     check(options)
     console = Console()
     with simulation_threads():
+        began = time.process_time()
         policy, history = learn(options, console)
-        found = Inserted(policy, history, {})
+        found = Inserted(policy, history, {}, cpu_seconds=time.process_time() - began)
         for name, moving in (("static", False), ("moving", True)):
             found.trials[name] = try_policy(options, policy, moving=moving)
             found.trials[f"{name}, noise"] = try_policy(options, policy, moving=moving, noise=NOISE)
@@ -151,7 +156,7 @@ def run(options: Options) -> Inserted:
 
 def check(options: Options) -> None:
     """Raise for invalid options."""
-    least = {"iterations": 1, "contact_iterations": 0, "worlds": 1, "targets": 1, "shrink": 0}
+    least = {"iterations": 1, "fine_iterations": 0, "contact_iterations": 0, "worlds": 1, "targets": 1, "shrink": 0}
     check_at_least(options, **least, shrink_iterations=1, ppo=0.0)
 
 
@@ -167,9 +172,13 @@ def learn(options: Options, console: Console) -> tuple[Policy, list[EpisodeRepor
     policy = blank_policy(free, options.seed)
     config = EpisodeConfig(options.iterations, rate=1.5e-3, last_rate=1e-4, hidden=HIDDEN, seed=options.seed)
     history = _train(free, config, policy, options, "walls", console)
+    if options.fine_iterations:
+        fine = make_env(options, seed=options.seed + 1, contacts=False, **settings)
+        config = replace(config, iterations=options.fine_iterations, rate=3e-4, last_rate=2e-5)
+        history = history + _after(history, _train(fine, config, policy, options, "fine", console))
     if options.contact_iterations:
-        real = make_env(options, seed=options.seed + 1, **settings)
-        config = EpisodeConfig(options.contact_iterations, rate=3e-4, last_rate=1e-5, hidden=HIDDEN, seed=options.seed)
+        real = make_env(options, seed=options.seed + 2, **settings)
+        config = replace(config, iterations=options.contact_iterations, rate=2e-5, last_rate=5e-6, outlier=3.0)
         history = history + _after(history, _train(real, config, policy, options, "contact", console))
     return policy, history
 
@@ -354,9 +363,15 @@ def report(found: Inserted, console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     last = found.history[-1]
-    console.print(f"trained with {last.steps:,} steps of 10 ms in {last.seconds:.0f} s")
+    seconds = f"{last.seconds:.0f} s ({found.cpu_seconds:.0f} s of processors)"
+    console.print(f"trained with {last.steps:,} steps of 10 ms in {seconds}")
     if found.ppo:
         console.print(f"PPO had {found.ppo[-1].steps:,} steps, in {found.ppo[-1].seconds:.0f} s")
+        best = max(r.score for r in found.ppo if r.score == r.score)
+        first = next((r.steps for r in found.history if r.score >= max(best, 1.0 / WATCHED)), last.steps)
+        console.print(
+            f"its best in training, {100 * best:.0f} % of {WATCHED} targets, took the gradient {first:,} steps"
+        )
     kept = [steps for steps, trials in found.shorter.items() if holds(trials)]
     if found.shorter:
         console.print(f"the shortest motion that still holds: {10 * min([30, *kept])} ms")
@@ -371,6 +386,7 @@ def save(options: Options, found: Inserted, console: Console) -> None:
     files["policy"] = save_policy(found.policy, out / "insert_bottle.pt")
     arrays: dict[str, Any] = {
         "steps": [r.steps for r in found.history], "loss": [r.loss for r in found.history],
+        "score": [r.score for r in found.history], "ppo_score": [r.score for r in found.ppo],
         "ppo_steps": [r.steps for r in found.ppo], "ppo_reward": [r.reward for r in found.ppo],
     }  # fmt: skip
     for name, trial in found.trials.items():

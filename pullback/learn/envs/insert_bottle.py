@@ -80,6 +80,8 @@ class Weights:
     """Of the depth of points of the bottle in walls, a margin included [1/mm], over the number of steps."""
     margin: float = 0.5
     """By how much walls are thought thicker [mm]."""
+    rim: float = 8.0
+    """By how much they are thought taller [mm]: the bottle comes down by 6 mm from one look to the next."""
     rounding: float = 0.5
     """Below which distance [mm] and angle [degrees] pull less the smaller they are: those far off come first."""
 
@@ -272,7 +274,7 @@ class InsertBottle(Env):
         return offset, 2.0 * turned.clamp(max=1.0).asin(), speed
 
     def encroachment(self, state: State) -> Tensor:
-        """Return how deep points of the bottle are in walls made thicker by the margin [m], (B,), added up.
+        """Return how deep points of the bottle are in walls made thicker and taller [m], (B,), added up.
 
         Walls are no more than the simulation's contact keeps the bottle out of; this says it before they touch.
         """
@@ -280,7 +282,7 @@ class InsertBottle(Env):
         points = position + _rotated(quat, self.foot) - state.q[:, None, 6:9]
         margin = 1e-3 * self.weights.margin
         aside = points[..., :2].abs().amax(-1) - (RADIUS + CLEARANCE - margin)
-        below = DEPTH + margin - points[..., 2]
+        below = DEPTH + 1e-3 * self.weights.rim - points[..., 2]
         return torch.minimum(aside, below).relu().sum(1)
 
     def deepest(self, state: State) -> Tensor:
