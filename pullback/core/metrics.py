@@ -69,9 +69,9 @@ def log_iteration(label: str, search: Any) -> None:
 
 
 def last_numbers(search: Any) -> dict[str, float]:
-    """Return what a search's last iteration found; `score`, lower is better, is what sweeps compare."""
+    """Return what a search's last iteration found; its score, lower is better, is the objective that sweeps compare."""
     score = getattr(search, "score", None)
-    return _numbers(search) | ({} if score is None else {"score": float(score)})
+    return _numbers(search) | ({} if score is None else {"objective": float(score)})
 
 
 def _numbers(search: Any) -> dict[str, float]:

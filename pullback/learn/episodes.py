@@ -6,7 +6,6 @@ policies become as exact as the network allows; longer tasks want `SHAC`.
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.ranks import ranks
 from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.env import Env
+from pullback.learn.learner import Learner, Watch
 from pullback.learn.networks import Policy
 
 Tensor = torch.Tensor
@@ -39,6 +39,9 @@ class EpisodeConfig:
     last_rate: float = 1e-6
     longest_gradient: float = 1.0
     """Gradients are clipped to this length."""
+    outlier: float = 0.0
+    """In each step a world's gradient by its action is cut to this multiple of the median world's: a world that jams
+    has a large one that leads nowhere. 0: as it is."""
     hidden: tuple[int, ...] = (256,)
     """Sizes of the hidden layers."""
     normalize: int = 100
@@ -59,42 +62,30 @@ class EpisodeReport:
     """Length of the gradient before it was clipped."""
     lost: float
     """Fraction of worlds left out: no longer finite."""
+    score: float = float("nan")
+    """What a `Watch` said of the policy before the iteration, where it looked."""
 
 
-class EpisodeSearch:
+class EpisodeSearch(Learner[EpisodeReport]):
     """A policy that learns from episodes; `train_episodes` runs it."""
 
-    def __init__(self, env: Env, config: EpisodeConfig, policy: Policy | None = None) -> None:
+    def __init__(
+        self, env: Env, config: EpisodeConfig, policy: Policy | None = None, watch: Watch | None = None
+    ) -> None:
         if config.iterations < 1 or not config.rate >= config.last_rate > 0.0:
             raise PullbackError(
                 f"iterations is {config.iterations}, rate {config.rate} and last_rate {config.last_rate}; give at "
                 f"least one iteration, and rates above 0 that do not rise"
             )
-        self.env, self.config = env, config
+        self.config = config
         sizes = env.observation_size, env.action_size
-        if policy is not None and (policy.sizes[0], policy.sizes[-1]) != sizes:
-            raise PullbackError(
-                f"the policy is from {policy.sizes[0]} to {policy.sizes[-1]} numbers, {env.name} from {sizes[0]} to "
-                f"{sizes[1]}; give a policy of this environment"
-            )
-        self.policy = policy or Policy(*sizes, config.hidden, seed=config.seed, dtype=env.dtype).to(env.device)
-        # a policy that was trained before knows its observations
-        self._normalizes = 0 if policy is not None else config.normalize
+        super().__init__(
+            env, policy, lambda: Policy(*sizes, config.hidden, seed=config.seed, dtype=env.dtype), watch
+        )  # fmt: skip
+        self._normalizes = config.normalize if self.normalizes else 0
         self.adam = torch.optim.Adam(self.policy.mean.parameters(), lr=config.rate, betas=RATES)
-        self.history: list[EpisodeReport] = []
-        self._began = time.perf_counter()
 
     # -- a search of core/search_loop.py ---------------------------------------------------------------------------
-
-    @property
-    def done(self) -> int:
-        """Number of finished iterations."""
-        return len(self.history)
-
-    @property
-    def ended(self) -> str:
-        """Never by itself."""
-        return ""
 
     @property
     def score(self) -> float:
@@ -107,6 +98,7 @@ class EpisodeSearch:
 
     def iterate(self) -> None:
         """Let all worlds act for an episode, and improve the policy."""
+        score = self.look()
         for group in self.adam.param_groups:
             group["lr"] = self.rate()
         returns, broken = self.unroll()
@@ -124,8 +116,7 @@ class EpisodeSearch:
             self.adam.step()
         lost = 1.0 - ranks().mean(kept.to(loss.dtype).mean()).item()
         steps = (self.done + 1) * self.env.all_worlds * self.env.episode
-        now = time.perf_counter() - self._began
-        self.history.append(EpisodeReport(steps, now, loss.item(), length.item(), lost))
+        self.history.append(EpisodeReport(steps, self.seconds, loss.item(), length.item(), lost, score))
 
     def rate(self) -> float:
         """Return the learning rate of the iteration to come."""
@@ -140,18 +131,25 @@ class EpisodeSearch:
         for _ in range(env.episode):
             seen.append(observation.detach())
             if self.done == 0 and self._normalizes and len(seen) == 1:
-                self._learn_observations(seen)
-            step = env.step(self.policy(observation))
+                self.learn_observations(seen)
+            action = self.policy(observation)
+            if self.config.outlier > 0.0:
+                action.register_hook(self._even)
+            step = env.step(action)
             observation, total, broken = step.observation, total + step.reward, broken | step.info["broken"]
         if self.done < self._normalizes:
-            self._learn_observations(seen)
+            self.learn_observations(seen)
         assert isinstance(total, Tensor)
         assert isinstance(broken, Tensor)
         return total, broken
 
-    def _learn_observations(self, seen: list[Tensor]) -> None:
-        assert self.policy.normalizer is not None
-        self.policy.normalizer.update(torch.cat(seen))
+    def _even(self, gradient: Tensor) -> Tensor:
+        """Return gradients (B, nu) of which none is much longer than the median one; those not finite become zero."""
+        finite = gradient.isfinite().all(1, keepdim=True)
+        gradient = torch.where(finite, gradient, torch.zeros_like(gradient))
+        length = gradient.norm(dim=1, keepdim=True)
+        limit = self.config.outlier * length.median()
+        return torch.where(length > limit, gradient * (limit / length.clamp(min=1e-30)), gradient)
 
     # -- saving ----------------------------------------------------------------------------------------------------
 
@@ -167,8 +165,7 @@ class EpisodeSearch:
         self.policy.load_state_dict(state["policy"])
         self.adam.load_state_dict(state["adam"])
         self.env.load_state(state["env"])
-        self.history = [EpisodeReport(**report) for report in state["history"]]
-        self._began = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
+        self.restore([EpisodeReport(**report) for report in state["history"]])
 
 
 def train_episodes(
@@ -176,6 +173,7 @@ def train_episodes(
     config: EpisodeConfig | None = None,
     *,
     policy: Policy | None = None,
+    watch: Watch | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -184,9 +182,10 @@ def train_episodes(
     """Train a policy, or train one further; return the search with its policy and history.
 
     `checkpoint` is a file to save to every 30 s and at the end; with `resume` training goes on from it.
+    `watch` looks at the policy now and then.
     """
     config = config or EpisodeConfig()
-    search = EpisodeSearch(env, config, policy)
+    search = EpisodeSearch(env, config, policy, watch)
     saved = None
     if checkpoint is not None:
         settings = {**env.settings, **{k: v for k, v in asdict(config).items() if k != "iterations"}}

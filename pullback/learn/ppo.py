@@ -5,7 +5,6 @@ It is here to compare with: the same environment, network and normaliser, and a 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from pullback.core.errors import PullbackError
 from pullback.core.ranks import ranks
 from pullback.core.search_loop import SearchLoop
 from pullback.learn.env import Env
+from pullback.learn.learner import Learner, Watch
 from pullback.learn.networks import Critic, Policy
 
 Tensor = torch.Tensor
@@ -63,40 +63,29 @@ class PPOReport:
     """Mean reward of a step."""
     std: float
     """Mean standard deviation of actions."""
+    score: float = float("nan")
+    """What a `Watch` said of the policy before the iteration, where it looked."""
 
 
-class PPO:
+class PPO(Learner[PPOReport]):
     """A policy that learns from what it tries; a search of `core/search_loop.py`."""
 
-    def __init__(self, env: Env, config: PPOConfig, policy: Policy | None = None) -> None:
+    def __init__(self, env: Env, config: PPOConfig, policy: Policy | None = None, watch: Watch | None = None) -> None:
         if config.iterations < 1 or config.horizon < 1 or config.passes < 1 or config.batches < 1:
             raise PullbackError("iterations, horizon, passes and batches of PPO are numbers from 1 on")
         if env.worlds * config.horizon < config.batches:
             raise PullbackError(f"{env.worlds} worlds of {config.horizon} steps are less than {config.batches} batches")
-        self.env, self.config = env, config
-        sizes = env.observation_size, env.action_size
-        self.policy = policy or Policy(
-            *sizes, config.hidden, log_std=config.log_std, seed=config.seed, dtype=env.dtype
-        ).to(env.device)
-        self._normalizes = policy is None
+        self.config = config
+        sizes, settings = (env.observation_size, env.action_size), {"seed": config.seed, "dtype": env.dtype}
+        super().__init__(
+            env, policy, lambda: Policy(*sizes, config.hidden, log_std=config.log_std, **settings), watch
+        )  # fmt: skip
         self.critic = Critic(sizes[0], config.hidden, seed=config.seed + 1, dtype=env.dtype).to(env.device)
         weights = [*self.policy.parameters(), *self.critic.parameters()]
         self.adam = torch.optim.Adam(weights, lr=config.rate, eps=1e-5)
         self._weights = weights
         self.random = torch.Generator(env.device).manual_seed(config.seed)
-        self.history: list[PPOReport] = []
         self._observation = env.reset()
-        self._began = time.perf_counter()
-
-    @property
-    def done(self) -> int:
-        """Number of finished iterations."""
-        return len(self.history)
-
-    @property
-    def ended(self) -> str:
-        """Never by itself."""
-        return ""
 
     @property
     def score(self) -> float:
@@ -109,7 +98,7 @@ class PPO:
 
     def iterate(self) -> None:
         """Act, estimate advantages, improve policy and critic."""
-        config = self.config
+        config, score = self.config, self.look()
         for group in self.adam.param_groups:
             group["lr"] = config.rate * (1.0 - self.done / config.iterations)
         seen, tried, chance, advantage, target, reward = self._collect()
@@ -122,7 +111,7 @@ class PPO:
                 self._improve(seen[rows], tried[rows], chance[rows], advantage[rows], target[rows])
         steps = (self.done + 1) * config.horizon * self.env.all_worlds
         std = self.policy.log_std.detach().exp().mean().item()
-        self.history.append(PPOReport(steps, time.perf_counter() - self._began, reward, std))
+        self.history.append(PPOReport(steps, self.seconds, reward, std, score))
 
     @torch.no_grad()
     def _collect(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]:
@@ -132,8 +121,8 @@ class PPO:
         raw = []
         for _ in range(config.horizon):
             raw.append(self._observation)
-            if self._normalizes and self.done == 0 and len(raw) == 1:
-                self._learn_observations(raw)
+            if self.normalizes and self.done == 0 and len(raw) == 1:
+                self.learn_observations(raw)
             seen = policy.normalize(self._observation)
             mean = policy.mean(seen)
             noise = ranks().draw(torch.randn, mean.shape, dtype=mean.dtype, device=mean.device, generator=self.random)
@@ -153,8 +142,8 @@ class PPO:
             surprise = reward[t] + config.gamma * after[t] - value[t]
             carried = surprise + config.gamma * config.lam * torch.where(done[t], torch.zeros_like(carried), carried)
             advantage[t] = carried
-        if self._normalizes:
-            self._learn_observations(raw)
+        if self.normalizes:
+            self.learn_observations(raw)
         seen, tried, chance = seen.flatten(0, 1), tried.flatten(0, 1), chance.flatten()
         return (
             seen,
@@ -164,10 +153,6 @@ class PPO:
             (advantage + value).flatten(),
             float(ranks().mean(reward.mean())),
         )
-
-    def _learn_observations(self, seen: list[Tensor]) -> None:
-        assert self.policy.normalizer is not None
-        self.policy.normalizer.update(torch.cat(seen))
 
     def _improve(self, seen: Tensor, tried: Tensor, chance: Tensor, advantage: Tensor, target: Tensor) -> None:
         """Take one step of Adam with a batch."""
@@ -198,10 +183,14 @@ def train_ppo(
     config: PPOConfig | None = None,
     *,
     policy: Policy | None = None,
+    watch: Watch | None = None,
     progress: bool = True,
     console: Console | None = None,
 ) -> PPO:
-    """Train a policy by PPO; return the search with its policy and history. `policy` is one to begin with."""
-    search = PPO(env, config or PPOConfig(), policy)
+    """Train a policy by PPO; return the search with its policy and history.
+
+    `policy` is one to begin with; `watch` looks at it now and then.
+    """
+    search = PPO(env, config or PPOConfig(), policy, watch)
     SearchLoop(search.config.iterations, "PPO", progress, console).run(search)
     return search

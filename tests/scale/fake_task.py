@@ -13,7 +13,7 @@ folder, seconds, score = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3
 begun = time.monotonic()
 for done in range(1, 11):
     with open(folder / "files" / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({"iteration": done, "score": score + 1.0 / done}) + "\n")
+        file.write(json.dumps({"iteration": done, "objective": score + 1.0 / done}) + "\n")
     time.sleep(seconds / 10)
     if stopped:
         break

@@ -1,7 +1,7 @@
 """The runs of a sweep: every combination of values, for every seed, each in a folder of its own.
 
 A folder holds `plan.json`, what to run; `files`, the folder of `pullback run` with metrics after each iteration, of
-which the sweep reads `score`, lower is better; `output.txt`, what the run printed; `stop`, if it was asked to end
+which the sweep reads `objective`, lower is better; `output.txt`, what the run printed; `stop`, if it was asked to end
 early; and, once the run has ended by itself, `result.json`. That last file, written whole or not at all, is what makes
 a run count: a sweep that goes on repeats only runs without it.
 """
@@ -61,7 +61,7 @@ class Run:
             rows = read_metrics(self.metrics)
         except OSError:
             return []
-        return [(row["iteration"], row["score"]) for row in rows if row.get("score") is not None]
+        return [(row["iteration"], row["objective"]) for row in rows if row.get("objective") is not None]
 
     @property
     def metrics(self) -> Path:

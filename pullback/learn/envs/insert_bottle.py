@@ -51,9 +51,9 @@ CONVEYOR_SPEED = 0.2
 """The most that a moving socket travels [m/s], along y, either way."""
 CONVEYOR_MASS = 1e4
 """Of the conveyor [kg]: heavy enough that the bottle does not push it."""
-RANGE = 0.1
+RANGE = 0.06
 """How far from the reference a servo's target is for an action of 1 [rad]."""
-ACROSS, DOWNWARDS = (0.0, 0.65), (0.35, 1.0)
+ACROSS, DOWNWARDS = (0.0, 0.5), (0.25, 1.0)
 """When the reference moves over the socket, and when down into it: fractions of the time."""
 STIFFNESS, DAMPING = (4000.0, 4000.0, 3000.0, 600.0, 400.0, 200.0), (260.0, 260.0, 160.0, 30.0, 20.0, 8.0)
 """Of the servos [N·m/rad, N·m·s/rad]."""
@@ -81,6 +81,10 @@ class Weights:
     """Of the depth of points of the bottle in walls, a margin included [1/mm], over the number of steps."""
     margin: float = 0.5
     """By how much walls are thought thicker [mm]."""
+    rim: float = 8.0
+    """By how much they are thought taller [mm]: the bottle comes down by 6 mm from one look to the next."""
+    rounding: float = 0.5
+    """Below which distance [mm] and angle [degrees] pull less the smaller they are: those far off come first."""
 
 
 class InsertBottle(Env):
@@ -161,11 +165,14 @@ class InsertBottle(Env):
         ).q
         # joints by metre of the foot, to first order and without turning it
         steer = torch.linalg.inv(torch.cat(robot.compute_endeffector_jacobian(goal, "bottle")))[:, :3]
-        # servos sag by the arm's weight over their stiffness
-        weight = robot.compute_inverse_dynamics(goal, torch.zeros_like(goal), torch.zeros_like(goal))
-        self._hold = (home + weight / torch.tensor(STIFFNESS, dtype=torch.float64)).to(self.home)
-        self._fall, self._steer, self._middle = ((goal - home).to(self.home), steer.to(self.home), place.to(self.home))
-        self._lead = self.home.new_tensor(DAMPING) / self.home.new_tensor(STIFFNESS)
+        # a servo follows a target that is ahead by damping, weight and inertia over its stiffness
+        rest, stiffness = torch.zeros(6, dtype=torch.float64), torch.tensor(STIFFNESS, dtype=torch.float64)
+        sags = [robot.compute_inverse_dynamics(q, rest, rest) / stiffness for q in (home, goal)]
+        inertia = robot.compute_lagrangian_inertia_matrix(0.5 * (home + goal)) / stiffness[:, None]
+        lead = torch.tensor(DAMPING, dtype=torch.float64) / stiffness
+        self._fall, self._steer, self._middle = (x.to(self.home) for x in (goal - home, steer, place))
+        self._sags = [x.to(self.home) for x in sags]
+        self._lead, self._inertia = lead.to(self.home), inertia.to(self.home)
         without: list[Part] = [] if self.contacts else ["contacts"]
         return world.compile(dt=self.dt, substeps=self.substeps, dtype=self.dtype, device=self.device, without=without)
 
@@ -197,26 +204,25 @@ class InsertBottle(Env):
     def reference(self) -> Tensor:
         """Return where servos would be sent (B, 6) by one linear map from the target's place to joints.
 
-        Over the socket's place at the end, then down, along two smooth curves of time. Map and weight are those of the
-        middle of the targets; a few centimetres aside they are wrong by millimetres and degrees, and nothing is known
-        of inertia, walls and where the arm starts: all that is left to the policy.
+        Over the socket, wherever it is by then, and down into it, along two smooth curves of time. Map, weight and
+        inertia are those of the middle of the targets; a few centimetres aside they are wrong by millimetres and
+        degrees, and nothing is known of walls and of where the arm starts: all that is left to the policy.
         """
         state = self.state
-        left = (self.episode - self.steps).to(state.q)[:, None] * self.dt
-        away = (state.q[:, 6:9] + left * state.qd[:, 6:9]).detach() - self._middle
-        duration = self.episode * self.dt
+        velocity = state.qd[:, 6:9].detach()
         # in the middle of the step to come
+        away = state.q[:, 6:9].detach() + 0.5 * self.dt * velocity - self._middle
         time = (self.steps.to(state.q)[:, None] + 0.5) / self.episode
-        across = away[:, :2] @ self._steer[:, :2].T
-        downwards = self._fall + away[:, 2:] @ self._steer[:, 2:].T
-        joints = self._hold.expand(self.worlds, 6)
-        for (begin, end), path in ((ACROSS, across), (DOWNWARDS, downwards)):
-            x = ((time - begin) / (end - begin)).clamp(0.0, 1.0)
-            share = x**3 * (10.0 - 15.0 * x + 6.0 * x**2)
-            rate = 30.0 * x**2 * (1.0 - x) ** 2 / ((end - begin) * duration)
-            # a servo with damping follows a target that is ahead by this time
-            joints = joints + path * (share + rate * self._lead)
-        return joints
+        duration = self.episode * self.dt
+        over, speed = away[:, :2] @ self._steer[:, :2].T, velocity[:, :2] @ self._steer[:, :2].T
+        down = self._fall + away[:, 2:] @ self._steer[:, 2:].T
+        a, da, dda = _curve(time, ACROSS, duration)
+        b, db, ddb = _curve(time, DOWNWARDS, duration)
+        joints = self.home + a * over + b * down
+        rates = da * over + a * speed + db * down
+        accelerations = dda * over + 2.0 * da * speed + ddb * down
+        sag = self._sags[0] + b * (self._sags[1] - self._sags[0])
+        return joints + rates * self._lead + accelerations @ self._inertia.T + sag
 
     def reward(self, before: State, action: Tensor, after: State) -> Tensor:
         """Return minus the loss of a step: joint speeds, what is too close to walls, and at the end the goal's error.
@@ -249,8 +255,8 @@ class InsertBottle(Env):
         # sideways and upwards apart: whatever is left of the one, the other pulls as much
         aside, above = _length(offset[:, :2]), offset[:, 2]
         return (
-            weights.distance * sum(_rounded(1e3 * x, 0.1) for x in (aside, above))
-            + weights.angle * _rounded(180 / pi * angle, 0.1)
+            weights.distance * sum(_rounded(1e3 * x, weights.rounding) for x in (aside, above))
+            + weights.angle * _rounded(180 / pi * angle, weights.rounding)
             + weights.speed * _rounded(speed, 0.01)
         )
 
@@ -270,7 +276,7 @@ class InsertBottle(Env):
         return offset, 2.0 * turned.clamp(max=1.0).asin(), speed
 
     def encroachment(self, state: State) -> Tensor:
-        """Return how deep points of the bottle are in walls made thicker by the margin [m], (B,), added up.
+        """Return how deep points of the bottle are in walls made thicker and taller [m], (B,), added up.
 
         Walls are no more than the simulation's contact keeps the bottle out of; this says it before they touch.
         """
@@ -278,7 +284,7 @@ class InsertBottle(Env):
         points = position + _rotated(quat, self.foot) - state.q[:, None, 6:9]
         margin = 1e-3 * self.weights.margin
         aside = points[..., :2].abs().amax(-1) - (RADIUS + CLEARANCE - margin)
-        below = DEPTH + margin - points[..., 2]
+        below = DEPTH + 1e-3 * self.weights.rim - points[..., 2]
         return torch.minimum(aside, below).relu().sum(1)
 
     def deepest(self, state: State) -> Tensor:
@@ -327,6 +333,16 @@ def foot_points(dtype: torch.dtype, device: torch.device) -> Tensor:
     ring = np.stack([RADIUS * np.cos(angle), RADIUS * np.sin(angle), np.zeros_like(angle)], -1)
     points = np.concatenate([ring - [0.0, 0.0, share * DEPTH] for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
     return torch.tensor(points, dtype=dtype, device=device)
+
+
+def _curve(time: Tensor, when: tuple[float, float], duration: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a fifth-order curve from 0 to 1 between two fractions of a duration [s], and its two derivatives."""
+    length = when[1] - when[0]
+    x, scale = ((time - when[0]) / length).clamp(0.0, 1.0), 1.0 / (length * duration)
+    value = x**3 * (10.0 - 15.0 * x + 6.0 * x**2)
+    first = 30.0 * x**2 * (1.0 - x) ** 2
+    second = 60.0 * x * (1.0 - x) * (1.0 - 2.0 * x)
+    return value, scale * first, scale**2 * second
 
 
 def _length(x: Tensor) -> Tensor:

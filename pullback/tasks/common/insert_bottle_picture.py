@@ -27,16 +27,31 @@ def draw(found: Inserted, path: Path) -> Path:
     figure = Figure(figsize=(15, 9), layout="constrained")
     axes = figure.subplot_mosaic("ABC;DDE")
     _draw_loss(axes["A"], found)
-    _draw_errors(axes["B"], found)
-    _draw_horizons(axes["C"], found)
+    _draw_success(axes["B"], found)
+    _draw_errors(axes["C"], found)
     _draw_ways(axes["D"], found)
-    _draw_joints(axes["E"], found.trials["static"])
+    if found.shorter:
+        _draw_horizons(axes["E"], found)
+    else:
+        _draw_joints(axes["E"], found.trials["static"])
     return write_figure(figure, path)
 
 
 def _draw_loss(axis: Any, found: Inserted) -> None:
     axis.semilogy([r.steps for r in found.history], [r.loss for r in found.history], linewidth=0.8)
     axis.set(title="learning by the simulation's gradient", xlabel="steps of 10 ms", ylabel="loss of an episode")
+    axis.grid(alpha=0.3)
+
+
+def _draw_success(axis: Any, found: Inserted) -> None:
+    """Draw which part of the watched targets was reached during training, by steps."""
+    for label, history, style in (("gradient", found.history, "o-"), ("PPO", found.ppo, "s--")):
+        looks = [(r.steps, r.score) for r in history if r.score == r.score]
+        if looks:
+            axis.plot(*zip(*looks), style, markersize=3, linewidth=0.8, label=label)
+    axis.set(title="success in training, with contact", xlabel="steps of 10 ms", ylabel="part of 64 targets")
+    axis.set(ylim=(0.0, 1.02))
+    axis.legend(fontsize=8)
     axis.grid(alpha=0.3)
 
 

@@ -1,0 +1,89 @@
+"""What searches for a policy share: how many iterations are done, the clock, the normaliser, and a score by steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import torch
+
+from pullback.core.errors import PullbackError
+from pullback.learn.env import Env
+from pullback.learn.networks import Policy
+
+Tensor = torch.Tensor
+
+
+class Timed(Protocol):
+    """A report of an iteration."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        ...
+
+
+Report = TypeVar("Report", bound=Timed)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A number that tells how good a policy is, looked at now and then: success, say."""
+
+    score: Callable[[Policy], float]
+    every: int = 50
+    """Iterations from one look to the next; the first comes before any learning."""
+
+
+class Learner(Generic[Report]):
+    """A policy of an environment that improves by iterations; a search of `core/search_loop.py`."""
+
+    ended: ClassVar[str] = ""
+    """Nothing but the number of iterations ends it."""
+
+    def __init__(self, env: Env, policy: Policy | None, fresh: Callable[[], Policy], watch: Watch | None) -> None:
+        """Take a policy that was trained before and knows its observations, or make a fresh one."""
+        sizes = env.observation_size, env.action_size
+        if policy is not None and (policy.sizes[0], policy.sizes[-1]) != sizes:
+            raise PullbackError(
+                f"the policy is from {policy.sizes[0]} to {policy.sizes[-1]} numbers, {env.name} from {sizes[0]} to "
+                f"{sizes[1]}; give a policy of this environment"
+            )
+        self.env = env
+        self.policy = fresh().to(env.device) if policy is None else policy
+        self.normalizes = policy is None
+        self.history: list[Report] = []
+        self._watch = watch
+        self._began = time.perf_counter()
+
+    @property
+    def done(self) -> int:
+        """Number of finished iterations."""
+        return len(self.history)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning, that before a resume included."""
+        return time.perf_counter() - self._began
+
+    def restore(self, history: list[Report]) -> None:
+        """Go on from the reports of earlier iterations."""
+        self.history = history
+        self._began = time.perf_counter() - (history[-1].seconds if history else 0.0)
+
+    def look(self) -> float:
+        """Return the policy's score where it is time to look, else NaN."""
+        if self._watch is None or self.done % self._watch.every:
+            return float("nan")
+        began = time.perf_counter()
+        score = self._watch.score(self.policy)
+        # looking is no part of learning
+        self._began += time.perf_counter() - began
+        return score
+
+    def learn_observations(self, seen: list[Tensor]) -> None:
+        """Let the normaliser take in observations (B, n) of some steps."""
+        assert self.policy.normalizer is not None
+        self.policy.normalizer.update(torch.cat(seen))
