@@ -105,7 +105,9 @@ def main() -> None:
         rate = n * Learning().worlds * Learning().horizon / seconds
         print(f"| {n:,} | {rate / 1e6:,.1f} M | {one / seconds:.0%} | {talk / seconds:.0%} |")
     print("\nparts: a step and its adjoint, explicit, float32 (strong scaling)")
-    print("| elements | GPUs | ms a step | efficiency | in communication | host memory a process |\n|---|---|---|---|---|---|")
+    print(
+        "| elements | GPUs | ms a step | efficiency | in communication | host memory a process |\n|---|---|---|---|---|---|"
+    )
     for elements in (1e6, 1e8, 1e9):
         part = Part(elements, height=1000 if elements > 1e7 else 100)
         one = part.seconds(1)[0]
