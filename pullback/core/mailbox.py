@@ -1,8 +1,8 @@
 """Messages between ranks of one machine through memory that they share.
 
 Gloo takes 0.14 ms for a message to a neighbour on the same machine and 0.65 ms for a sum of a few numbers, as long as a
-step of a small part; through shared memory it is 5 and 10 µs. For each ordered pair of ranks there are two buffers, used
-in turn, and two counters: messages written, and messages read. Nobody writes a message before the last but one was
+step of a small part; through shared memory it is 5 and 10 µs. For each ordered pair of ranks there are two buffers,
+used in turn, and two counters: messages written, and messages read. Nobody writes a message before the last but one was
 read. That data is seen before the counter that announces it is what processors of the x86 kind promise; on others
 `open_mailboxes` returns None, and torch.distributed does it all.
 """
