@@ -25,6 +25,7 @@ from pullback.core.ranks import ranks
 from pullback.learn import SHAC, make
 from pullback.tasks import recover_power
 from pullback.thermal.growth import birth_steps
+from pullback.thermal.mesh import FACES
 from pullback.thermal.partition import bisect
 
 REPEATS = 3
@@ -94,9 +95,11 @@ def disk(options: argparse.Namespace) -> dict[str, Any]:
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
     """Imbalance over time and ghosts of four ways to share the hourglass."""
-    process = recover_power.build(recover_power.Options(size=options.size))
-    mesh, steps = process.mesh, process.steps
-    born = birth_steps(process.births, process.dt, steps)
+    cell, dt = recover_power.CELL[options.size], recover_power.DT[options.size]
+    mesh = th.hourglass(cell=cell, layer=cell, plate=recover_power.PLATE[options.size])
+    path = th.rings(mesh, speed=recover_power.SPEED, hatch=cell)
+    steps = round((path.duration + recover_power.COOLING) / dt)
+    born = birth_steps(th.births(mesh, path, unsupported="wait"), dt, steps)
     work = (steps + 1.0) - born
     found = {}
     for parts in (2, 4, 8, 16):
@@ -121,7 +124,7 @@ def owners(mesh: th.Mesh, work: np.ndarray, parts: int) -> dict[str, np.ndarray]
     import pymetis
 
     sides: dict[tuple[int, ...], list[int]] = {}
-    for face in ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7)):
+    for face in FACES:
         for element, nodes in enumerate(np.sort(mesh.elements[:, face], axis=1).tolist()):
             sides.setdefault(tuple(nodes), []).append(element)
     neighbours: list[list[int]] = [[] for _ in range(len(mesh.elements))]

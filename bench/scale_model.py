@@ -1,10 +1,10 @@
 """What many GPUs would do, from what one does and what networks do: `python -m bench.scale_model`.
 
 A model on paper, not a measurement: nothing here was run on more than one GPU. Times of one H200 are those of
-docs/benchmarks.md; sizes of messages are those of the code (`core/ranks.py`, `thermal/region.py`); networks are as their
-makers publish them: NVLink 900 GB/s a GPU in both directions together, so 450 GB/s in one, inside a machine of eight; a
-400 Gb/s InfiniBand port a GPU, 50 GB/s, between machines. Latencies are of small messages by NCCL, 10 µs inside a machine
-and 25 µs between two, an order of magnitude that is commonly reported.
+docs/benchmarks.md; sizes of messages are those of the code (`core/ranks.py`, `thermal/region.py`); networks are as
+their makers publish them: NVLink 900 GB/s a GPU in both directions together, so 450 GB/s in one, inside a machine of
+eight; a 400 Gb/s InfiniBand port a GPU, 50 GB/s, between machines. Latencies of small messages by NCCL are assumed:
+10 µs inside a machine and 25 µs between two.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def main() -> None:
         rate = n * Learning().worlds * Learning().horizon / seconds
         print(f"| {n:,} | {rate / 1e6:,.1f} M | {one / seconds:.0%} | {talk / seconds:.0%} |")
     print("\nparts: a step and its adjoint, explicit, float32 (strong scaling)")
-    print("| elements | GPUs | ms a step | efficiency | in communication | host memory a process |\n|---|---|---|---|---|---|")
+    print("| elements | GPUs | ms a step | efficiency | in communication | host memory a process |")
+    print("|---|---|---|---|---|---|")
     for elements in (1e6, 1e8, 1e9):
         part = Part(elements, height=1000 if elements > 1e7 else 100)
         one = part.seconds(1)[0]

@@ -1,4 +1,4 @@
-"""States on a disk and in the host's memory: the same gradient as in the device's memory, and errors that say what to do."""
+"""States on a disk and in the host's memory: the same gradient as in the device's memory; errors say what to do."""
 
 import numpy as np
 import pytest
@@ -45,5 +45,5 @@ def test_rollouts_of_robots_refuse_a_disk():
     world = pb.World()
     world.add(pb.load("cart_pole"), name="cart")
     sim = world.compile(dt=0.01)
-    with pytest.raises(PullbackError, match="only thermal.Process keeps states on a disk"):
+    with pytest.raises(PullbackError, match=r"only thermal\.Process keeps states on a disk"):
         sim.rollout(sim.initial_state(1), torch.zeros(4, 1, sim.nu), checkpoint=pb.OnDisk())

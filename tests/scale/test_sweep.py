@@ -59,7 +59,7 @@ def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(tmp_path):
     assert all(again[name] == started[name] for name in before)
     assert again["000"] == 2 or "000" not in before
     assert sum(again.values()) <= COUNT + 1 + 2, "one killed run and two that the driver had under way"
-    rows = list(csv.DictReader(open(tmp_path / "runs.csv")))
+    rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert len(rows) == COUNT
     assert all(row["status"] == "done" for row in rows)
     assert (tmp_path / "scores.png").stat().st_size > 10_000
