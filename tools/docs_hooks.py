@@ -32,9 +32,7 @@ def as_page(notebook: Path) -> str:
     """Return a notebook as a page, its code in blocks; a link leads to the notebook itself."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
-    pieces = [
-        f"```python\n{text}\n```" if cell["cell_type"] == "code" else text for cell, text in zip(cells, texts)
-    ]
+    pieces = [f"```python\n{text}\n```" if cell["cell_type"] == "code" else text for cell, text in zip(cells, texts)]
     return "\n\n".join([*pieces, f"This page as a notebook: [{notebook.name}]({notebook.name})."]) + "\n"
 
 
