@@ -119,8 +119,8 @@ def draw(figures: Figures, path: Path) -> None:
     published = [100 * PUBLISHED[n] / (0.5 * n * n) for n in LINKS]
     left.plot(LINKS, published, "^:", color="gray", label="published, by reinforcement learning")
     left.axhline(100 * SHARE, color="tab:red", linestyle="--", linewidth=0.8, label="bar")
-    left.set(title="share of the largest return", xlabel="links", ylabel="%")
-    right.set(title="where the energy came from", xlabel="links", ylabel="J")
+    left.set(title="share of the largest return", xlabel="links", ylabel="return [% of the largest]")
+    right.set(title="where the energy came from", xlabel="links", ylabel="energy [J]")
     for axis in (left, right):
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)

@@ -112,14 +112,14 @@ def show(
     axes[1].plot(points, slopes, "k", label="plain gradient")
     axes[1].plot(points, plain(downhill, points)[1], "C4+", markersize=7, label="downhill")
     axes[1].plot(points, truth[:, 1], "C0", label="of the smoothed loss (512 worlds)")
-    for color, order in zip(("C2", "C1", "C3"), ORDERS):
+    # colours that the colour-blind tell apart, and a marker each
+    for color, marker, order in zip(("#009e73", "#e69f00", "#d55e00"), "o^s", ORDERS):
         found = [smoothed(losses, x, sigma, Smoothing(32, order=order, seed=2))[1] for x in points]
-        axes[1].plot(points, found, f"{color}.", markersize=4, label=f"{order} order, 32 worlds")
+        axes[1].plot(points, found, marker, color=color, markersize=3, label=f"{order} order, 32 worlds")
     for ax, label in zip(axes, ("loss [m²]", f"gradient [m²/{what[2]}]")):
         ax.set(xlabel=what[1], ylabel=label)
     axes[0].set_title(what[0])
-    axes[0].legend(fontsize=7)
-    axes[1].legend(fontsize=7, loc="best")
+    axes[0].legend(fontsize=8)
 
 
 def table(losses: Losses, x: float, sigma: float, unit: str) -> None:
@@ -214,14 +214,16 @@ def main() -> None:
     ways()
     sides()
     cost(push)
-    figure, axes = plt.subplots(2, 3, figsize=(14, 7), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(14, 7.4), layout="constrained")
     reach = np.linspace(-0.12, 0.8, 47)  # 0 among them
     reach[np.abs(reach).argmin()] = 0.0
     for column, gap, name in ((0, 0.1, "push a ball 0.1 m away"), (1, 0.0, "push a ball that is touched")):
         downhill = pushing(ball(gap, kinks="downhill"))
-        show(axes[:, column], pushing(ball(gap)), downhill, reach, 0.15, (name, "end of the carriage's way [m]", "m"))
+        show(axes[:, column], pushing(ball(gap)), downhill, reach, 0.15, (name, "where the carriage is sent [m]", "m"))
     downhill = pulling(block("downhill"))
     show(axes[:, 2], pull, downhill, np.linspace(2.0, 9.0, 41), 1.0, ("pull a block", "force [N]", "N"))
+    # one legend for the lower row, below it: nothing hides a curve
+    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9)
     PLOT.parent.mkdir(exist_ok=True)
     figure.savefig(PLOT, dpi=110)
     print(f"\nwrote {PLOT.name}")

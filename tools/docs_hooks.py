@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: pages that stand outside of docs/, and links that lead out of it.
+"""Hooks of the documentation site: notebooks, pages that stand outside of docs/, and links that lead out of it.
 
 Pages link to files of the repository, which is right on a code host and leads nowhere on the site. CONTRIBUTING.md and
 CHANGELOG.md become pages; links to other files outside of docs/ keep their text and lose the link.
@@ -6,6 +6,7 @@ CHANGELOG.md become pages; links to other files outside of docs/ keep their text
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,17 @@ def on_files(files: Any, config: Any) -> Any:
     for source, page in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_inward(text, ROOT)))
+    for notebook in sorted((ROOT / "docs/tutorials").glob("*.ipynb")):
+        files.append(File.generated(config, f"tutorials/{notebook.stem}.md", content=as_page(notebook)))
     return files
+
+
+def as_page(notebook: Path) -> str:
+    """Return a notebook as a page, its code in blocks; a link leads to the notebook itself."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    pieces = [f"```python\n{text}\n```" if cell["cell_type"] == "code" else text for cell, text in zip(cells, texts)]
+    return "\n\n".join([*pieces, f"This page as a notebook: [{notebook.name}]({notebook.name})."]) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -139,7 +139,9 @@ class State:
         return self._map(lambda x: x.to(*args, **kwargs))
 
     def pin_memory(self) -> State:
-        """Return a copy in memory from which a GPU reads without waiting."""
+        """Return a copy in memory from which a GPU reads without waiting; on a machine that has one."""
+        if not torch.cuda.is_available():
+            raise PullbackError("memory is pinned for a GPU, and this machine has none; leave pin_memory() away here")
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> State:

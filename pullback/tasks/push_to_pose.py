@@ -174,7 +174,7 @@ def outline(q: Tensor) -> Tensor:
 
 
 def draw(film: Axes, motion: Axes, found: Solved) -> None:
-    """Draw some starts from above, and the ways of all boxes."""
+    """Draw some starts from above, and the paths of all boxes."""
     q = found.motion.q.cpu()
     shown = min(5, q.shape[1])
     for k in range(shown):
@@ -190,5 +190,5 @@ def draw(film: Axes, motion: Axes, found: Solved) -> None:
     for k, good in enumerate(found.success.tolist()):
         motion.plot(q[:, k, 2], q[:, k, 3], color="tab:blue" if good else "tab:red", linewidth=1.0)
     motion.plot(0, 0, "+", color="black", markersize=12)
-    motion.set(title="ways of all boxes (red: missed)", xlabel="x [m]", ylabel="y [m]", aspect="equal")
+    motion.set(title="paths of all boxes (red: missed)", xlabel="x [m]", ylabel="y [m]", aspect="equal")
     motion.grid(alpha=0.3)

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import Unpack
-
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
+from pullback.thermal.process import History, Process
 from pullback.viewer.panels import Panel
+from pullback.viewer.part import PartShot
+from pullback.viewer.part_scene import PartPanel
 from pullback.viewer.playback import PlaybackPanel
 from pullback.viewer.posing import RobotPanel, SimPanel
 from pullback.viewer.scene import LOCAL, start_server, stop_server
-from pullback.viewer.shot import Drawing, Shot
+from pullback.viewer.shot import Shot
 
 FPS = 30.0
 PORT = 8080
@@ -90,14 +91,14 @@ class Viewer:
 
 
 def view(
-    what: RobotModel | Sim | str | Path,
-    states: Trajectory | Sequence[State] | State | None = None,
+    what: RobotModel | Sim | Process | str | Path,
+    states: Trajectory | Sequence[State] | State | History | None = None,
     *,
     port: int | None = PORT,
     host: str = LOCAL,
     block: bool | None = None,
     open_browser: bool = False,
-    **drawing: Unpack[Drawing],
+    **drawing: Any,
 ) -> Viewer:
     """Show a robot, a simulation or a trajectory in the browser, live; return the viewer.
 
@@ -107,6 +108,7 @@ def view(
       stand side by side.
     - `view(sim, motion)`: a trajectory is played, scrubbed and slowed down; the other arguments are those of
       `save_replay`.
+    - `view(process, history)`: a part being printed, coloured by its temperatures.
 
     The page is at http://localhost:8080, or another `port`; None takes a free one. `host="0.0.0.0"` lets other machines
     see it. `block` waits until Ctrl-C, by default in scripts and not at a prompt or in a notebook.
@@ -115,7 +117,10 @@ def view(
         raise PullbackError("a trajectory does not know what moves in it; give the simulation too: view(sim, motion)")
     if isinstance(what, (str, Path)):
         what = load(what)
-    if isinstance(what, RobotModel):
+    if isinstance(what, Process):
+        part = PartShot(what, states, **drawing)  # pyright: ignore[reportArgumentType]
+        viewer = Viewer(lambda server: PartPanel(server, part), port=port, host=host)
+    elif isinstance(what, RobotModel):
         if states is not None:
             raise PullbackError("states belong to a simulation, and a robot was given; call view(sim, states)")
         viewer = Viewer(lambda server: RobotPanel(server, what), port=port, host=host)
@@ -130,6 +135,11 @@ def view(
     else:
         shot = Shot(what, states, **drawing)
         viewer = Viewer(lambda server: PlaybackPanel(server, shot), port=port, host=host)
+    return _opened(viewer, open_browser=open_browser, block=block)
+
+
+def _opened(viewer: Viewer, *, open_browser: bool, block: bool | None) -> Viewer:
+    """Say where the page is, and wait if asked to."""
     print(f"viewer: {viewer.url}   (Ctrl-C stops it)", flush=True)
     if open_browser:
         webbrowser.open(viewer.url)

@@ -14,6 +14,7 @@ import torch
 from pullback.core.passes import Pass
 from pullback.description.visuals import Color
 from pullback.viewer.motion import Poses
+from pullback.viewer.part import Surface
 from pullback.viewer.raster_kernels import BAND, raster_kernels
 from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Frame, Plane, Stage, camera_position, rotations, round_down
 
@@ -114,12 +115,14 @@ class Painter:
         k: int,
         segments: Sequence[Segments] = (),
         dots: Dots | None = None,
+        surfaces: Sequence[Surface] = (),
     ) -> np.ndarray:
         """Return the picture (H, W, 3) of bytes of moment k."""
         placed = [self._place(number, poses, k) for number in range(len(self.stage.actors))]
         drawn = [self._mesh(number, *placed[number]) for number in range(len(placed))]
         drawn += [self._segments(*given) for given in segments if len(given[0])]
         drawn += [] if dots is None else [self._dots(*dots)]
+        drawn += [self._surface(surface) for surface in surfaces]
         everything = Triangles(*(np.concatenate(x) for x in zip(*drawn))) if drawn else None
         depth = torch.from_numpy(self.ground.astype(np.float32))
         number, shade = self._fill(everything, depth)
@@ -193,6 +196,17 @@ class Painter:
         keep = (corners[..., 2] > 0.0).all(1)
         twice = np.concatenate([colors, colors]).astype(float)[keep]
         return Triangles(corners[keep], np.ones((len(twice), 3)), twice)
+
+    def _surface(self, surface: Surface) -> Triangles:
+        """Return a surface with colours of its own, a little darker where it turns away from the light."""
+        corners = surface.vertices[surface.faces]
+        normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+        normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-30)
+        bright = np.repeat((0.85 + 0.15 * np.clip(normals @ LIGHT, 0.0, 1.0))[:, None], 3, 1)
+        projected = self._project(corners)
+        keep = (projected[..., 2] > 0.0).all(1)
+        colors = surface.colors.astype(float)[surface.faces].mean(1)
+        return Triangles(projected[keep], bright[keep], colors[keep])
 
     def _add_shadows(self, picture: np.ndarray, placed: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """Darken the planes where something stands between them and the light, eq. (5)."""

@@ -17,8 +17,12 @@ class Panel:
     """Sliders and buttons beside a scene; `tick` is called for every frame, by one thread."""
 
     def __init__(self, server: Any, stage: Stage, frame: Frame) -> None:
+        self.take(server, Scene(server, stage, frame, ASIDE))
+
+    def take(self, server: Any, scene: Scene) -> None:
+        """Begin with a scene that has been drawn."""
         self.server, self.gui = server, server.gui
-        self.scene = Scene(server, stage, frame, ASIDE)
+        self.scene = scene
         self.text = self.gui.add_markdown("")
         self._notes: list[Callable[[], None]] = []
         self._lock = threading.Lock()

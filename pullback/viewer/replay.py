@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 from typing_extensions import Unpack
@@ -13,6 +14,8 @@ from typing_extensions import Unpack
 from pullback.core.errors import PullbackError
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.thermal.process import History, Process
+from pullback.viewer.part import PartDrawing, PartShot
 from pullback.viewer.scene import LOCAL, Scene, start_server, stop_server
 from pullback.viewer.shot import Drawing, Shot
 
@@ -22,12 +25,22 @@ PAGES = (".html", ".htm")
 FILMS = (".mp4", ".gif")
 
 
-def save_replay(sim: Sim, states: Trajectory | Sequence[State], path: str | Path, **drawing: Unpack[Drawing]) -> Path:
+@overload
+def save_replay(
+    sim: Sim, states: Trajectory | Sequence[State], path: str | Path, **drawing: Unpack[Drawing]
+) -> Path: ...
+@overload
+def save_replay(sim: Process, states: History, path: str | Path, **drawing: Unpack[PartDrawing]) -> Path: ...
+def save_replay(sim: Any, states: Any, path: str | Path, **drawing: Any) -> Path:
     """Write a replay of one of the worlds, or of several side by side, as a standalone HTML file; return its path.
 
+    A part being printed is drawn by the temperatures of its snapshots: `save_replay(process, history, path)`, with the
+    options `title`, `limits` (the lowest and the highest temperature [K] of the colour bar), `colors`
+    ("inferno", or other colours of matplotlib) and `seconds`, for how long it is played, 6 by default.
+
     Args:
-        sim: The simulation.
-        states: The trajectory of a rollout, or a list of states one step apart.
+        sim: The simulation, or a `pb.thermal.Process`.
+        states: The trajectory of a rollout, or a list of states one step apart; of a process its history.
         path: The file, `.html`.
         controls: Those of the rollout (T, B, nu); with them, or where there are no actuators, contact forces are drawn.
         world: Which world of a batch, 0 by default, or a list of worlds to draw side by side.
@@ -43,8 +56,14 @@ def save_replay(sim: Sim, states: Trajectory | Sequence[State], path: str | Path
     if path.suffix.lower() not in PAGES:
         what = "call pb.viewer.save_video" if path.suffix.lower() in FILMS else "name it .html"
         raise PullbackError(f"save_replay writes a page for browsers, and {path.name!r} is none; {what}")
-    shot = Shot(sim, states, **drawing)
-    page = record(shot)
+    if isinstance(sim, Process):
+        from pullback.viewer.part_scene import record_part
+
+        shot = PartShot(sim, states, **drawing)
+        page = record_part(shot)
+    else:
+        shot = Shot(sim, states, **drawing)
+        page = record(shot)
     path.parent.mkdir(parents=True, exist_ok=True)
     name = html.escape(shot.title or path.stem)
     path.write_text(re.sub("<title>.*?</title>", lambda _: f"<title>{name}</title>", page, count=1), encoding="utf-8")

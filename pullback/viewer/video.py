@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from typing_extensions import Unpack
@@ -13,7 +13,9 @@ from pullback.core.errors import PullbackError
 from pullback.core.extras import need_extra
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
+from pullback.thermal.process import History, Process
 from pullback.viewer.painter import Painter, Segments
+from pullback.viewer.part import TICKS, PartDrawing, PartShot
 from pullback.viewer.shot import Drawing, Shot
 
 FORMATS = (".mp4", ".gif")
@@ -21,6 +23,7 @@ SIZES = (16, 4096)
 GIF_COLORS = 128
 
 
+@overload
 def save_video(
     sim: Sim,
     states: Trajectory | Sequence[State],
@@ -29,11 +32,31 @@ def save_video(
     size: tuple[int, int] = (640, 480),
     speed: float = 1.0,
     **drawing: Unpack[Drawing],
+) -> Path: ...
+@overload
+def save_video(
+    sim: Process,
+    states: History,
+    path: str | Path,
+    *,
+    size: tuple[int, int] = (640, 480),
+    speed: float = 1.0,
+    **drawing: Unpack[PartDrawing],
+) -> Path: ...
+def save_video(
+    sim: Any,
+    states: Any,
+    path: str | Path,
+    *,
+    size: tuple[int, int] = (640, 480),
+    speed: float = 1.0,
+    **drawing: Any,
 ) -> Path:
     """Write a trajectory as a video and return its path: .mp4, or .gif for pages that play nothing else.
 
     `size` is that of a frame in pixels; `speed` 0.5 plays half as fast. The other arguments are those of `save_replay`:
-    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`, `particles`. The frames are drawn by the CPU.
+    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`, `particles`; of a process, drawn by its
+    temperatures, `title`, `limits`, `colors`, `seconds`. The frames are drawn by the CPU.
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -45,12 +68,15 @@ def save_video(
     if not speed > 0.0:
         raise PullbackError(f"speed is {speed}; give a positive number, 1 for real time")
     encoder = need_extra("imageio_ffmpeg", "viz", "mp4 files are encoded") if kind == ".mp4" else None
-    fps = float(drawing.get("fps", 30.0))
-    # as many frames a second are shown whatever the speed
-    drawing["fps"] = fps / speed
-    shot = Shot(sim, states, **drawing)
+    if isinstance(sim, Process):
+        part = PartShot(sim, states, **drawing)
+        fps = speed * (len(part.times) - 1) / max(float(part.times[-1]), 1e-3) if len(part.times) > 1 else 1.0
+        frames = draw_part(part, size)
+    else:
+        fps = float(drawing.get("fps", 30.0))
+        # as many frames a second are shown whatever the speed
+        frames = draw(Shot(sim, states, **{**drawing, "fps": fps / speed}), size)
     path.parent.mkdir(parents=True, exist_ok=True)
-    frames = draw(shot, size)
     if encoder is None:
         _write_gif(path, frames, fps)
     else:
@@ -66,6 +92,32 @@ def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
         arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
         dots = None if shot.cloud is None else (shot.cloud.at(shot.times[k]), shot.cloud.colors, shot.cloud.size)
         yield _captioned(painter.paint(shot.poses, k, [*lines, *arrows], dots), shot.caption(k))
+
+
+def draw_part(shot: PartShot, size: tuple[int, int]) -> Iterator[np.ndarray]:
+    """Yield the pictures (H, W, 3) of bytes of all frames of a print, with the colour bar."""
+    painter = Painter(shot.stage, shot.frame, size)
+    for k in range(len(shot.times)):
+        yield _with_bar(_captioned(painter.paint({}, k, surfaces=[shot.surface(k)]), shot.caption(k)), shot)
+
+
+def _with_bar(picture: np.ndarray, shot: PartShot) -> np.ndarray:
+    """Draw the colour bar at the right of a picture."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width = picture.shape[:2]
+    top, bottom, left = round(0.2 * height), round(0.8 * height), round(0.87 * width)
+    wide, size = max(4, round(0.025 * width)), max(9, height // 36)
+    rows = np.linspace(shot.limits[1], shot.limits[0], bottom - top)
+    picture = picture.copy()
+    picture[top:bottom, left : left + wide] = shot.color(rows)[:, None]
+    image = Image.fromarray(picture)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size)
+    for share in np.linspace(0.0, 1.0, TICKS):
+        text = f"{shot.limits[0] + share * (shot.limits[1] - shot.limits[0]):.0f} K"
+        place = left + wide + 0.4 * size, bottom - share * (bottom - top) - 0.6 * size
+        pen.text(place, text, fill=(60, 60, 66), font=font)
+    return np.asarray(image)
 
 
 def _captioned(picture: np.ndarray, lines: Sequence[str]) -> np.ndarray:

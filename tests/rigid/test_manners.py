@@ -37,6 +37,9 @@ def test_states_are_moved_and_copied(sim):
     single = moving.to(torch.float32)
     assert {x.dtype for x in (single.q, single.qd, single.impulses)} == {torch.float32}
     assert not moving.detach().qd.requires_grad
+    if not torch.cuda.is_available():
+        with pytest.raises(PullbackError, match="this machine has none; leave pin_memory"):
+            moving.pin_memory()
 
 
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda sim: pickle.loads(pickle.dumps(sim))])

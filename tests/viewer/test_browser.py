@@ -173,3 +173,47 @@ def test_a_standalone_file_plays_without_a_network(browser, falling, tmp_path) -
     with opened(browser, file.as_uri()) as page:
         before = page.drawn()
         page.until(lambda picture: moved(middle(picture, "orange"), before, 20.0), "it does not play")
+
+
+@pytest.mark.slow
+def test_a_part_is_drawn_by_its_temperature(browser, tmp_path) -> None:
+    th = pb.thermal
+    mesh = th.box_on_plate(size=(0.004, 0.002, 0.002), cell=(1e-3, 1e-3, 1e-3), plate=(0.006, 0.004, 0.001))
+    path = th.layers(mesh, speed=7e-3, hatch=2e-3, dwell=0.2)
+    process = th.Process(
+        mesh, path, material=th.material("in718"), births=th.births(mesh, path), dt=0.02, duration=path.duration,
+        source=th.Gaussian(radius=1.12e-3, absorptivity=0.4), fixed={"bottom": 300.0},
+    )  # fmt: skip
+    history = process.run(300.0, snapshots=range(0, process.steps + 1, 4))
+    file = pb.viewer.save_replay(process, history, tmp_path / "wall.html", limits=(300.0, 1300.0))
+    for what in (file.as_uri(), pb.view(process, history, limits=(300.0, 1300.0), port=None, block=False)):
+        with opened(browser, what) as page:
+            # cold metal is nearly black, and hot metal orange
+            page.until(lambda picture: (picture.sum(-1) < 120).sum() > 300, "no cold metal is drawn")
+            page.drawn("orange")
+
+
+@pytest.mark.slow
+def test_gradients_and_particles_are_drawn(browser, falling, tmp_path) -> None:
+    sim, _ = falling
+    start = sim.initial_state()
+    motion = sim.rollout(pb.State(start.q.requires_grad_(), start.qd, start.impulses), 40)
+    motion.q.retain_grad()
+    motion.q[-1, 0, 2].backward()
+    cloud = torch.rand(3, 400, 3) * 0.3 + torch.tensor([-0.6, -0.15, 0.0])
+    file = pb.viewer.save_replay(
+        sim, motion, tmp_path / "arrows.html", gradients={"ball": motion.q.grad[..., :3]},
+        particles=([0.0, 0.1, 0.2], cloud),
+    )  # fmt: skip
+
+    def green(picture: np.ndarray) -> bool:
+        red, green, blue = np.moveaxis(picture, -1, 0)
+        return ((green > red + 30) & (green > blue + 15)).sum() > 15
+
+    def crimson(picture: np.ndarray) -> bool:
+        red, green, blue = np.moveaxis(picture, -1, 0)
+        return ((red > green + 60) & (blue > green - 20)).sum() > 15
+
+    with opened(browser, file.as_uri()) as page:
+        page.until(green, "no gradient is drawn")
+        page.until(crimson, "no particles are drawn")

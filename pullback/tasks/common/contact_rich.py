@@ -362,6 +362,12 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     figure = Figure(figsize=(14.0, 7.5), layout="constrained")
     axes = figure.subplot_mosaic([["film"] * 3, ["motion", "iteration", "clock"]], height_ratios=(1.0, 1.3))
     scene.draw(axes["film"], axes["motion"], found)
+    # as high as the film is in its full width, so that nothing is empty
+    film, high = axes["film"].dataLim, 4.6
+    tall = min(max(13.0 * film.height / film.width, 1.0), 4.0) + 0.5
+    grid = axes["film"].get_gridspec()
+    grid.set_height_ratios((tall, high))
+    figure.set_figheight(tall + high)
     search, median = found.search, found.search.costs.median(1).values
     axes["iteration"].semilogy(search.costs, color="lightgray", linewidth=0.8)
     axes["iteration"].semilogy(median, color="tab:blue", label="iLQR, median of all starts")
@@ -370,10 +376,10 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     axes["clock"].semilogy(search.seconds, median, color="tab:blue", label="iLQR, all starts: median")
     if found.alone is not None and found.baseline is not None:
         alone, other = found.alone, found.baseline
-        axes["iteration"].semilogy(alone.costs, color="tab:green", label="iLQR, first start")
-        axes["iteration"].semilogy(other.curve, color="tab:red", label="CMA-ES, first start")
-        axes["clock"].semilogy(alone.seconds, alone.costs, color="tab:green", label="iLQR, first start alone")
-        axes["clock"].semilogy(other.seconds, other.curve, color="tab:red", label="CMA-ES, first start")
+        axes["iteration"].semilogy(alone.costs, color="#009e73", label="iLQR, first start")
+        axes["iteration"].semilogy(other.curve, "--", color="#d55e00", label="CMA-ES, first start")
+        axes["clock"].semilogy(alone.seconds, alone.costs, color="#009e73", label="iLQR, first start alone")
+        axes["clock"].semilogy(other.seconds, other.curve, "--", color="#d55e00", label="CMA-ES, first start")
     axes["iteration"].set(title="cost by iteration", xlabel="iteration, generation", ylabel="cost")
     axes["clock"].set(title="cost by wall-clock", xlabel="seconds", ylabel="cost")
     for name in ("iteration", "clock"):
