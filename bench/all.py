@@ -13,18 +13,18 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench import tapes
+from bench import engines, tapes
 from bench.benchmark import Bar, Benchmark, NoResultError, Options, Row
 from bench.report import machine, write_page
 
 DOCS = Path(__file__).parent.parent / "docs"
-BENCHMARKS: tuple[Benchmark, ...] = (tapes.BENCHMARK,)
+BENCHMARKS: tuple[Benchmark, ...] = (tapes.BENCHMARK, engines.BENCHMARK)
 Results = dict[str, dict[str, Row]]
 
 
 def bars(results: Results) -> list[Bar]:
     """Return every promise with its figure."""
-    return tapes.bars(results.get("tapes", {}))
+    return tapes.bars(results.get("tapes", {})) + engines.bars(results.get("engines", {}))
 
 
 def measure(benchmark: Benchmark, wanted: list[str], options: Options, results: Results, *, missing: bool) -> bool:

@@ -7,7 +7,9 @@ competitor and, right after it, us on the same job; ratios are of the two.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +42,7 @@ class Competitor(NamedTuple):
 
     module: str
     environment: str = ""
-    settings: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 COMPETITORS = {
@@ -174,7 +176,7 @@ def bars(rows: dict[str, Row]) -> list[Bar]:
         name, row = min(others.items(), key=lambda item: item[1]["both"]["median"])
         times = row["both"]["median"] / row["ours"]["both"]["median"]
         bars.append(
-            Bar(f"against the fastest other tool, {name}", "10 times faster", f"{times:.0f} times", times >= 10)
+            Bar(f"against the fastest other tool, {name}", "10 times faster", f"{times:.1f} times", times >= 10)
         )
         name, row = min(others.items(), key=lambda item: item[1]["memory"])
         share = row["ours"]["memory"] / row["memory"]
@@ -185,8 +187,8 @@ def bars(rows: dict[str, Row]) -> list[Bar]:
 BENCHMARK = Benchmark(
     "tapes",
     "Gradients by autodiff tools (Tables 1 to 3)",
-    "What do memory and time of a rollout and its gradient cost, for us and for tools that differentiate by themselves, "
-    "when all compute the same physics?",
+    "What do memory and time of a rollout and its gradient cost, for us and for tools that differentiate by "
+    "themselves, when all compute the same physics?",
     "One Laikago on four toes, 18 velocities, dt 1 ms, servos, 50 sweeps of projected Gauss–Seidel, float64; loss: the "
     "square of the last state; gradient in initial state and all controls. Each in a process of its own, on one core. "
     "Memory: growth of the process's peak during the first gradient after compiling. Ours stops its sweeps where they "

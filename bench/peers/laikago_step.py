@@ -4,10 +4,10 @@ The same physics as `sim.rollout` of bench/laikagos.py: servos at the state afte
 projected Gauss–Seidel with friction cones, all four toes in contact. The four legs, chains of three hinges each, are
 computed side by side, for array libraries pay by the call; the mass matrix is solved by Cholesky, which is one call.
 
-`xp` is such a library: `stack`, `concat`, `cross`, `sin`, `cos`, `sqrt`, `minimum`, `maximum`, `greater`, `where`, `solve` (a
-symmetric positive matrix, columns) and `repeat(n, function, x)`. q = (position, quaternion xyzw, joints), qd = (angular,
-linear velocity in the base's axes, joint rates), as in docs/conventions.md; `robot` has the arrays of `laikago_arrays`
-in bench/autodiff.py.
+`xp` is such a library: `stack`, `concat`, `cross`, `sin`, `cos`, `sqrt`, `minimum`, `maximum`, `greater`, `where`,
+`solve` (a symmetric positive matrix, columns) and `repeat(n, function, x)`. q = (position, quaternion xyzw, joints),
+qd = (angular, linear velocity in the base's axes, joint rates), as in docs/conventions.md; `robot` has the arrays of
+bench/laikago_arrays.py.
 """
 
 from __future__ import annotations
@@ -112,18 +112,20 @@ def sweeps(xp: Any, A: Array, b: Array, friction: float, order: tuple[int, ...])
         step = xp.where(xp.greater(0.025 * trace * trace, det), 1.5 / trace, 2.0 / trace)
         contacts.append((c, A[n : n + 1] / A[n, n], b[n : n + 1] / A[n, n], step * A[t], step * b[t]))
 
-    def sweep(lam: Array) -> Array:
-        parts = [lam[k : k + size] for c in range(4) for k, size in ((3 * c, 1), (3 * c + 1, 2))]
-        for c, An, bn, At, bt in contacts:
-            parts[2 * c] = xp.maximum(parts[2 * c] - An @ lam - bn, 0.0)
-            lam = xp.concat(parts, 0)
-            x = parts[2 * c + 1] - At @ lam - bt
-            length = xp.sqrt((x * x).sum() + 1e-40)
-            parts[2 * c + 1] = x * xp.minimum(friction * parts[2 * c] / length, 1.0)
-            lam = xp.concat(parts, 0)
-        return lam
+    return xp.repeat(SWEEPS, lambda lam: sweep(xp, contacts, friction, lam), 0.0 * b)
 
-    return xp.repeat(SWEEPS, sweep, 0.0 * b)
+
+def sweep(xp: Any, contacts: list[tuple[Any, ...]], friction: float, lam: Array) -> Array:
+    """Return the impulses after one sweep: each contact's normal, then its tangents."""
+    parts = [lam[k : k + size] for c in range(4) for k, size in ((3 * c, 1), (3 * c + 1, 2))]
+    for c, An, bn, At, bt in contacts:
+        parts[2 * c] = xp.maximum(parts[2 * c] - An @ lam - bn, 0.0)
+        lam = xp.concat(parts, 0)
+        x = parts[2 * c + 1] - At @ lam - bt
+        length = xp.sqrt((x * x).sum() + 1e-40)
+        parts[2 * c + 1] = x * xp.minimum(friction * parts[2 * c] / length, 1.0)
+        lam = xp.concat(parts, 0)
+    return lam
 
 
 def step(xp: Any, robot: dict[str, Array], state: tuple[Array, Array], u: Array) -> tuple[Array, Array]:

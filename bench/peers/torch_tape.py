@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from bench.peers import laikago_step
 from bench.peers.contestant import Functions, Job, run, time_of
-from bench.peers.laikago_step import step
 
 Tensor = torch.Tensor
 
@@ -46,26 +46,32 @@ class Library:
 def prepare(job: Job) -> Functions:
     """Return the functions, compiled where asked for."""
     torch.set_num_threads(1)
+    if job.settings.get("compile"):
+        # in two parts: a step as a whole, with all its sweeps, is not compiled within minutes
+        for name in ("equations", "sweep"):
+            setattr(laikago_step, name, torch.compile(getattr(laikago_step, name), fullgraph=True, dynamic=False))
     robot = job.constants(torch.tensor)
     leaves = [torch.tensor(x, requires_grad=True) for x in (job.q, job.qd, job.controls)]
 
     def one(q: Tensor, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        return step(Library, robot, (q, qd), u)
-
-    advance: Any = torch.compile(one, fullgraph=True, dynamic=False) if job.settings.get("compile") else one
+        return laikago_step.step(Library, robot, (q, qd), u)
 
     def rollout(steps: int) -> tuple[Tensor, Tensor]:
         q, qd, controls = leaves
         for u in controls[:steps]:
             if job.settings.get("checkpoint"):
-                q, qd = checkpoint(advance, q, qd, u, use_reentrant=False)
+                # the other kind keeps every step's nodes of the graph, which are most of the memory here
+                q, qd = checkpoint(one, q, qd, u, use_reentrant=True)
             else:
-                q, qd = advance(q, qd, u)
+                q, qd = one(q, qd, u)
         return q, qd
 
     def gradient(steps: int) -> Any:
-        loss = sum(x.square().sum() for x in rollout(steps))
-        return [x.numpy() for x in torch.autograd.grad(loss, leaves)]
+        for leaf in leaves:
+            leaf.grad = None
+        loss: Any = sum(x.square().sum() for x in rollout(steps))
+        loss.backward()
+        return [x.grad.numpy() for x in leaves if x.grad is not None]
 
     steps = len(job.controls)
     _, seconds = time_of(lambda: gradient(2))
