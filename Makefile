@@ -11,7 +11,7 @@ LOCK ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft conformance impacts fuzz pairs solvers reliability robots docs kernels package doctor lock clean
+.PHONY: help demo test test-slow lint format bench-robot bench-sim bench-against bench-linearize bench-control bench-thermal bench-soft bench-all conformance impacts fuzz pairs solvers reliability robots docs kernels package doctor lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-thermal: $(VENV)/.installed-bench ## measure a part being printed, its gra
 
 bench-soft: $(VENV)/.installed-bench ## measure soft bodies, their gradient and its memory
 	$(BIN)/python -m bench.soft
+
+bench-all: $(VENV)/.installed-bench ## every table against today's tools; makes environments for those that need one
+	$(BIN)/python -m bench.all
 
 conformance: $(VENV)/.installed-base ## compare gradients of the simulation with central differences
 	$(BIN)/python -m checks.conformance

@@ -39,13 +39,14 @@ def stand(
     worlds: int = 1,
     dtype: torch.dtype = torch.float64,
     device: str = "cpu",
+    contact: pb.PGS | None = None,
     **options: Any,
 ) -> Standing:
     """Return Laikagos that stand side by side; with several worlds, each has its joints a little elsewhere.
 
     `options` are others of `World.compile`.
     """
-    world = pb.World(gravity=GRAVITY, contact=pb.PGS(iterations=50))
+    world = pb.World(gravity=GRAVITY, contact=contact or pb.PGS(iterations=50))
     for number, place in enumerate(grid(robots)):
         dog = pb.load("laikago", base="floating", dtype=dtype, device=device)
         bent = dict(zip((name for name in dog.joint_names if name != "floating_base"), JOINTS.tolist()))

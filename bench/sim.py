@@ -12,8 +12,6 @@ Options: `--quick` for a fast look, `--full` for checkpoints over 5,000 steps, `
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import os
 import statistics
@@ -31,6 +29,7 @@ import torch
 import pullback as pb
 from bench.closed_loop import measure_loop
 from bench.laikagos import JOINTS, TOES, Call, Standing, forward_and_backward, peer_xml, stand
+from bench.memory import peak_of
 from bench.mujoco_models import MujocoRollout, has_mujoco_warp, mujoco_warp_steps
 from bench.robot import Rows, verdict
 from bench.table import Figures, Part, print_table
@@ -163,21 +162,6 @@ def report_memory(robots: int, steps: int, intervals: Sequence[int]) -> list[dic
         found.append({"first": peaks[0], "later": max(peaks[1:]), "tensors": sum(sizes.values())})
         found[-1]["controls"] = controls.untyped_storage().nbytes()
     return found
-
-
-def peak_of(function: Call) -> int:
-    """Return by how much the resident memory [B] of this process grows at most while a function runs; Linux only."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _status("VmHWM")
-    function()
-    return _status("VmHWM") - before
-
-
-def _status(name: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * next(int(row.split()[1]) for row in status.splitlines() if row.startswith(name))
 
 
 # -- ten robots, checkpoints -------------------------------------------------------------------------------------

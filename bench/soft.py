@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 import pullback.soft as soft
+from bench.memory import peak_of
 from bench.robot import Rows, verdict
-from bench.sim import peak_of
 from bench.table import Figures, print_table
 from bench.timing import synchronize
 

@@ -30,8 +30,9 @@ import torch
 from torch.nn.functional import mse_loss
 
 import pullback.thermal as th
+from bench.memory import peak_of
 from bench.robot import Rows, verdict
-from bench.sim import limit, peak_of
+from bench.sim import limit
 from bench.table import Figures, print_table
 from bench.timing import synchronize
 

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import ranks
 from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.enhance import Extra, action_slope, extra_samples, relevance, step_with_jacobian
 from pullback.learn.env import Env
@@ -114,6 +115,8 @@ class SAC:
     """Nothing but the number of epochs ends a run."""
 
     def __init__(self, env: Env, trial: Env, config: SACConfig) -> None:
+        if ranks().many:
+            raise PullbackError("SAC and MBPO run in one process: train seeds side by side, or start them by a sweep")
         for name, given in (("env", env), ("trial", trial)):
             if given.worlds % config.seeds:
                 raise PullbackError(

@@ -1,0 +1,132 @@
+"""Today's engines on the same robot and contacts: forward, gradient, memory, and how right the gradient is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.environments import run_in
+from bench.laikagos import JOINTS, peer_xml
+from bench.mujoco_models import MujocoRollout
+from bench.tapes import MB, OURS
+
+STEPS = 100
+
+
+class Peer(NamedTuple):
+    """A program of bench/peers, the environment it needs, its settings, and options of its model."""
+
+    module: str
+    environment: str = ""
+    settings: Mapping[str, Any] = MappingProxyType({})
+    model: Mapping[str, Any] = MappingProxyType({})
+
+
+NEWTON = {"solver": "Newton", "cone": "pyramidal"}
+PEERS = {
+    OURS: Peer("pullback_engine"),
+    "MuJoCo, PGS": Peer("mujoco_engine", "", {"warm_start": True}),
+    "MuJoCo, Newton": Peer("mujoco_engine", "", {"warm_start": False}, {"solver": "Newton"}),
+    "MJX, reverse mode": Peer("mjx_engine", "jax", {}, NEWTON),
+    "MJX, one iteration, reverse mode": Peer("mjx_engine", "jax", {"iterations": 1, "ls_iterations": 4}, NEWTON),
+    "MJX, forward mode of each step": Peer("mjx_engine", "jax", {"forward_mode": True}, NEWTON),
+    "Brax, generalized": Peer("brax_engine", "jax", {"pipeline": "generalized"}, NEWTON),
+    "Brax, positional": Peer("brax_engine", "jax", {"pipeline": "positional"}, NEWTON),
+    "Brax, spring": Peer("brax_engine", "jax", {"pipeline": "spring"}, NEWTON),
+    "Newton, Featherstone": Peer("newton_engine", "newton", {"solver": "SolverFeatherstone"}, NEWTON),
+    "Newton, semi-implicit": Peer("newton_engine", "newton", {"solver": "SolverSemiImplicit"}, NEWTON),
+    "MuJoCo Warp, CPU": Peer("mujoco_warp_engine", "newton", {}, NEWTON),
+}
+
+
+def measure(name: str, options: Options) -> Row:
+    """Measure one engine, and us beside it."""
+    rng = np.random.default_rng(0)
+    controls = JOINTS + 0.02 * rng.standard_normal((STEPS, 12))
+    found = {}
+    for each in (name, OURS):
+        module, environment, settings, model = PEERS[each]
+        xml = peer_xml(**model)
+        settled = MujocoRollout(xml, JOINTS).data
+        job = {"xml": xml, "qpos": settled.qpos, "qvel": settled.qvel, "controls": controls}
+        job["settings"] = json.dumps({**settings, "seconds": options.seconds})
+        found[each] = figures(run_in(environment, module, job, cap=options.cap))
+    return {**found[name], "ours": found[OURS]}
+
+
+def figures(result: dict[str, np.ndarray]) -> Row:
+    """Return times a step [s], memory [MB], error and reason of a result."""
+    found = json.loads(str(result["figures"]))
+    for name in ("forward", "both"):
+        if name in found:
+            found[name] = spread([x / STEPS for x in found[name]])
+    if "memory" in found:
+        found["memory"] /= MB
+    return found
+
+
+def cells(options: Options) -> dict[str, Cell]:
+    """Return a cell for each engine."""
+    return {name: partial(measure, name, options) for name in PEERS}
+
+
+def tables(rows: dict[str, Row]) -> list[str]:
+    """Return one line for each engine."""
+    body = []
+    for name in PEERS:
+        row = rows.get(name)
+        if row is None:
+            continue
+        if "failed" in row:
+            body.append([name, row["failed"], "", "", "", "", "", ""])
+            continue
+        gradient = [row["reason"] or "–", "", "", ""]
+        if "both" in row:
+            ratio = row["both"]["median"] / row["ours"]["both"]["median"]
+            gradient = [time_with_spread(row["both"], 1e6), figure(ratio), f"{row['error']:.0e}", figure(row["memory"])]
+        packages = ", ".join(f"{k} {v}" for k, v in row["versions"].items())
+        body.append([name, time_with_spread(row["forward"], 1e6), *gradient, f"{row['compiling']:.0f} s", packages])
+    headings = ["engine", "forward [µs]", "forward and gradient [µs]", "times ours", "gradient's error", "memory [MB]"]
+    return markdown([*headings, "compiling", "versions"], body)
+
+
+def bars(rows: dict[str, Row]) -> list[Bar]:
+    """Return the bars against engines."""
+    found = {name: row for name, row in rows.items() if "both" in row and name != OURS}
+    bars = []
+    right = {name: row for name, row in found.items() if row["error"] < 1e-3}
+    if right:
+        name, row = min(right.items(), key=lambda item: item[1]["both"]["median"] / item[1]["ours"]["both"]["median"])
+        ratio = row["both"]["median"] / row["ours"]["both"]["median"]
+        what = f"gradient against the fastest engine whose gradient is right to 1e-3, {name}"
+        bars.append(Bar(what, "faster", f"{ratio:.0f} times faster", ratio > 1))
+    if found:
+        ours, theirs = rows[OURS]["error"], min(row["error"] for row in found.values())
+        bars.append(Bar("gradient's error", "the smallest", f"{ours:.0e}, next {theirs:.0e}", ours <= theirs))
+    forward = [row for name, row in rows.items() if name.startswith("MuJoCo, ") and "forward" in row]
+    if forward:
+        row = min(forward, key=lambda row: row["forward"]["median"])
+        ratio = row["ours"]["both"]["median"] / row["forward"]["median"]
+        what = "forward and backward against MuJoCo's forward alone"
+        bars.append(Bar(what, "at most 4 times", f"{ratio:.2f} times", ratio <= 4))
+    return bars
+
+
+BENCHMARK = Benchmark(
+    "engines",
+    "Today's engines",
+    "What do engines take for a step and for the gradient of a rollout, and is that gradient right?",
+    f"The same Laikago, toes and servos as MJCF, {STEPS} steps of 1 ms from a settled state, float64 where the engine "
+    "has it, one core; times a step, the loss and its gradient by all controls. MuJoCo: `mjd_transitionFD` (centred) "
+    "of every step, chained. Memory: growth of the process's peak during a gradient.",
+    "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
+    "engine's own loss along 5 random directions, the best of 6 step sizes; the worst direction counts.",
+    cells,
+    tables,
+)

@@ -1,0 +1,33 @@
+"""Pullback on the engine benchmark's scene: `sim.rollout` and its adjoint."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from bench.laikagos import stand
+from bench.peers.engine import Engine, Scene, run
+
+
+def prepare(scene: Scene) -> Engine:
+    """Return the loss and its gradient."""
+    torch.set_num_threads(1)
+    standing = stand()
+
+    def loss_of(controls: torch.Tensor) -> torch.Tensor:
+        states = standing.sim.rollout(standing.state, controls)
+        return states.q[-1].square().sum() + states.qd[-1].square().sum()
+
+    def loss(controls: np.ndarray) -> float:
+        with torch.no_grad():
+            return float(loss_of(torch.tensor(controls)[:, None]))
+
+    def gradient(controls: np.ndarray) -> np.ndarray:
+        leaf = torch.tensor(controls)[:, None].requires_grad_()
+        return torch.autograd.grad(loss_of(leaf), leaf)[0][:, 0].numpy()
+
+    return Engine(loss, gradient)
+
+
+if __name__ == "__main__":
+    run(prepare, ("torch", "warp-lang"))
