@@ -66,6 +66,7 @@ class WorldPrograms:
         self.splits = splits
         self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
+        self.has_trees = integrator is None and bool((arrays.parent >= 0).any())
         self.shapes: ShapeSet = shape_set(arrays)
         self._forget()
 
@@ -115,6 +116,7 @@ class WorldPrograms:
             nloop=a.nloop,
             ncoupling=a.ncoupling,
             compensates=a.drives.compensates,
+            trees=self.has_trees,
             impulses=self.nimpulse,
             contacts=a.max_contacts,
             scalars=a.nscalar,
@@ -216,6 +218,7 @@ class WorldPrograms:
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
             job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
+            job.has_trees = int(self.has_trees)
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)

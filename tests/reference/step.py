@@ -16,6 +16,7 @@ Which contacts there are, and which of their bounds are active, is decided by va
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,7 @@ from tests.reference.dynamics import (
 )
 from tests.reference.gyroscopic import lone_bias, lone_bodies
 from tests.reference.jams import bounces, impacts_gain, time_of_impact
+from tests.reference.tree_energy import tree_correction
 
 Tensor = torch.Tensor
 
@@ -185,11 +187,12 @@ def free_velocity(
     for at, n in lone_bodies(model):
         own = slice(at, at + n)
         h = replaced(h, at, h[own] + lone_bias(M[own, own], armature[own], qd[own], dt))
-    velocity = qd + dt * torch.linalg.solve(M, tau - h)
+    axes_rate = torch.zeros_like(qd)
     for at in free_starts(model):
-        change = dt * torch.linalg.cross(qd[at : at + 3], qd[at + 3 : at + 6])
-        velocity = replaced(velocity, at + 3, velocity[at + 3 : at + 6] + change)
-    return velocity
+        axes_rate = replaced(axes_rate, at + 3, torch.linalg.cross(qd[at : at + 3], qd[at + 3 : at + 6]))
+    move, turned = partial(integrate, model), partial(turn_axes, model)
+    correction = tree_correction(model, parameters, q, qd, axes_rate, dt, move, turned)
+    return qd + correction + dt * (torch.linalg.solve(M, tau - h) + axes_rate)
 
 
 # -- contacts ------------------------------------------------------------------------------------------------------

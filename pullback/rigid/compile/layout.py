@@ -23,6 +23,7 @@ from pullback.rigid.compile.scene import (
     PAIR_ROWS,
     POSE_ROWS,
     SHAPE_ROWS,
+    TREE_ROWS,
 )
 from pullback.rigid.solvers.kink_kernels import side_rows
 from pullback.rigid.solvers.solver import Solver
@@ -51,6 +52,8 @@ class Sizes:
     ncoupling: int
     compensates: bool
     """Some weights are carried."""
+    trees: bool
+    """Some bodies hang on others, and steps may correct their velocity products."""
     impulses: int
     """Rows of the impulses that a state holds: none unless the solver starts warm."""
     contacts: int
@@ -117,6 +120,18 @@ SCRATCH = Layout(
     Rows("poses", lambda n: int(POSE_ROWS) * n.nbody),
     Rows("dynamics", lambda n: int(DYNAMICS_ROWS) * n.nbody, "of the equations of motion"),
     Rows("L", lambda n: n.nv * n.nv * max(1, n.stages), "factor of the mass matrix, M = L^T L"),
+    Rows("trees", lambda n: int(TREE_ROWS) * n.nbody * n.trees, "that turn fast (step/tree_energy_kernels.py)"),
+    Rows("corrects", lambda n: 1 * n.trees, "1: velocities of trees are corrected in this step"),
+    Rows("correction", lambda n: n.nv * n.trees, "of the velocity after a whole step"),
+    Rows("tree_zeros", lambda n: max(n.nv, 3) * n.trees),
+    Rows("tree_factor", lambda n: n.nv * n.nv * n.trees, "of the mass matrix without implicit damping"),
+    Rows("tree_fall", lambda n: n.nv * n.trees, "acceleration by velocity products"),
+    Rows("tree_ahead", lambda n: n.nv * n.trees, "velocity after the velocity products"),
+    Rows("tree_velocity", lambda n: n.nv * n.trees, "the same without the travel of roots"),
+    Rows("tree_momentum", lambda n: n.nv * n.trees),
+    Rows("tree_q", lambda n: n.nq * n.trees, "before the last move"),
+    Rows("tree_before", lambda n: n.nv * n.trees, "qd in the axes before the last move, without the travel of roots"),
+    Rows("tree_momentum_before", lambda n: n.nv * n.trees),
     Rows("carried", lambda n: _carried_rows() * n.nbody if n.compensates else 0, "of gravity compensation"),
     Rows("held", lambda n: n.nactuator, "actuators: 0 within the limit, else the sign of a force at its limit"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
@@ -201,6 +216,7 @@ SCRATCH = Layout(
     Rows("motion", lambda n: int(MOTION_ROWS) * n.nbody, "of bodies, under the rates of a term"),
     Rows("wrench", lambda n: 6 * n.nbody, "cotangents of poses"),
     Rows("recursion", lambda n: max(int(VJP_ROWS), int(PRODUCT_ROWS)) * n.nbody, "of adjoints of dynamics"),
+    Rows("tree_adj", lambda n: (2 * n.nq + 6 * n.nv) * n.trees, "of what the correction of trees reads"),
     Rows("stage_adj", lambda n: (n.stages + 2) * (n.nq + n.nv) if n.stages else 0),
     Rows("slots", lambda n: n.slots * n.nstate, "states that the adjoint of a rollout keeps"),
 )

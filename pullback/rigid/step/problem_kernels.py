@@ -41,6 +41,7 @@ class Job:
     steps: int
     substeps: int
     stages: int  # of an explicit step without contact: 1 or 4; else 0
+    has_trees: int  # 1: bodies hang on others, and the step keeps the energy of those that turn fast
     nstate: int  # rows of a state
     nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned

@@ -40,6 +40,7 @@ from pullback.rigid.step.lanes_kernels import converge, lanes_of, narrow, widen
 from pullback.rigid.step.loop_kernels import loop_frames, loop_row
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.resolve_kernels import resolve
+from pullback.rigid.step.tree_energy_kernels import add_correction
 from pullback.rigid.step.warm_kernels import store_impulses
 from pullback.spatial.arrays import load3, rows_from
 
@@ -85,6 +86,7 @@ def contact_problem(
         start[v, w] = qd[v, w]
         s[v, w] = qd[v, w]
     add_axes_rate(scene, dt, qd, w, s)
+    add_correction(job, scratch.dtype(1.0), w, s, scratch)
     multiply_factor(scene, L, w, start)
     multiply_factor(scene, L, w, s)
     for v in range(scene.topology.nv):
@@ -257,6 +259,7 @@ def write_acceleration(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     for v in range(job.scene.topology.nv):
         acceleration[v, w] = -qd[v, w]
     add_axes_rate(job.scene, -dt, qd, w, acceleration)
+    add_correction(job, -scratch.dtype(1.0), w, acceleration, scratch)
     for v in range(job.scene.topology.nv):
         acceleration[v, w] = (scratch[place.velocity + v, w] + acceleration[v, w]) / dt
 

@@ -40,6 +40,8 @@ from pullback.rigid.step.problem_kernels import Job, Motion, add_all_rows, rows_
 from pullback.rigid.step.rows_vjp_kernels import rows_vjp, write_free_motion_weights
 from pullback.rigid.step.sides_kernels import find_kinks, judge_sides, take_sides
 from pullback.rigid.step.step_kernels import move, solve_step, write_acceleration, write_velocities
+from pullback.rigid.step.tree_energy_kernels import is_corrected
+from pullback.rigid.step.tree_energy_vjp_kernels import correction_vjp
 from pullback.rigid.step.warm_kernels import add_store_impulses_vjp, load_impulses_vjp
 from pullback.spatial.arrays import load3, rows_from, store
 
@@ -243,6 +245,8 @@ def free_motion_vjp(
 ):  # fmt: skip
     """Pull nu back through inverse dynamics at the acceleration of the whole step, eq. (10), and actuators."""
     place = job.scratch
+    if is_corrected(job, w, scratch):
+        correction_vjp(job, parameters, w, adj_parameters, scratch, nowhere)
     for v in range(job.scene.topology.nv):
         scratch[place.adj_force + v, w] = scratch[place.span, w] * scratch[place.nu + v, w]
     motion = Motion()
