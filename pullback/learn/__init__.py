@@ -9,6 +9,7 @@ from pullback.learn.evaluate import evaluate, play, replay
 from pullback.learn.export import export_onnx
 from pullback.learn.hybrid import Correction, Hybrid, Residual, load_hybrid, save_hybrid
 from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel, fit, predict, prediction_error
+from pullback.learn.learner import Watch
 from pullback.learn.networks import Policy, load_policy, save_policy
 from pullback.learn.ppo import PPO, PPOConfig, train_ppo
 from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkWrench, ShapeFriction, Together
@@ -45,6 +46,7 @@ __all__ = [
     "ShortHorizon",
     "Step",
     "Together",
+    "Watch",
     "env_names",
     "evaluate",
     "export_onnx",
