@@ -12,6 +12,7 @@ from pullback.learn.export import export_onnx
 from pullback.learn.first_order import FirstOrderErrors, first_order_errors
 from pullback.learn.hybrid import Correction, Hybrid, Residual, load_hybrid, save_hybrid
 from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel, fit, predict, prediction_error
+from pullback.learn.learner import Watch
 from pullback.learn.mbpo import MBPO, MBPOConfig
 from pullback.learn.networks import Policy, load_policy, save_policy
 from pullback.learn.ppo import PPO, PPOConfig, train_ppo
@@ -60,6 +61,7 @@ __all__ = [
     "ShortHorizon",
     "Step",
     "Together",
+    "Watch",
     "env_names",
     "evaluate",
     "export_onnx",

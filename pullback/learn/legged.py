@@ -20,11 +20,12 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.learn.env import Env
 from pullback.rigid.sim import Sim
 from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.state import State
 from pullback.rigid.world.soft_stop import SoftStopMotor
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.spatial.rotations_torch import quaternion_from_vector
+from pullback.spatial.rotations_torch import quaternion_from_vector, rotate
 
 Tensor = torch.Tensor
 Contact = Literal["soft", "rigid"]
@@ -94,6 +95,29 @@ class Legged(Env):
         joints = self._rest.q[:, 7:] + self.uniform(-joint_noise, joint_noise, self.sim.nq - 7)
         q = torch.cat([self._rest.q[:, :3] + position, quaternion_from_vector(turn), joints], 1)
         return q, self.uniform(-0.25, 0.25, self.sim.nv)
+
+
+class Runner(Legged):
+    """A floating body that is to run along x, started and seen as in the published short-horizon benchmark."""
+
+    lowest: ClassVar[float]
+    """Height [m] of the torso below which an episode ends."""
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Start above the ground, turned by up to 7.5 degrees, with joints and velocities of some size."""
+        return self.scattered_start()
+
+    def observe(self, state: State, action: Tensor) -> Tensor:
+        """Return height, orientation, velocities in the world's axes, joints, 0.1 their rates, up, heading, action."""
+        q, qd = state.q, state.qd
+        quat = q[:, 3:7]
+        velocity, turning = rotate(quat, qd[:, 3:6]), rotate(quat, qd[:, :3])
+        ahead = torch.stack(upright_and_heading(quat), 1)
+        return torch.cat([q[:, 2:3], quat, velocity, turning, q[:, 7:], 0.1 * qd[:, 6:], ahead, action], 1)
+
+    def terminated(self, state: State) -> Tensor:
+        """End episodes in which the torso is down."""
+        return state.q[:, 2] < self.lowest
 
 
 def upright_and_heading(quat: Tensor) -> tuple[Tensor, Tensor]:

@@ -72,7 +72,7 @@ class Options:
     """Steps by which the motion is made shorter at a time, until too many targets are missed; 0: not at all. The
     page of the docs has 2."""
     shrink_iterations: int = 150
-    """Iterations for each shorter motion."""
+    """Iterations for each shorter motion, with walls in the loss."""
     ppo: float = 0.0
     """Steps for PPO on the same task, as a multiple of ours; 0 leaves it out. """
     resume: bool = False
@@ -302,10 +302,10 @@ def shrink(options: Options, found: Inserted, console: Console) -> None:
     policy, steps = found.policy, 30 - options.shrink
     settings: dict[str, Any] = {"worlds": options.worlds, "moving": MOVING, "noise": NOISE, "shaped": False}
     while steps > 0:
-        env = make_env(options, steps=steps, seed=options.seed + steps, **settings)
+        env = make_env(options, steps=steps, seed=options.seed + steps, contacts=False, **settings)
         again = Policy(*_ends(policy), HIDDEN, dtype=env.dtype).to(env.device)
         again.load_state_dict(policy.state_dict())
-        config = EpisodeConfig(options.shrink_iterations, rate=1e-4, last_rate=5e-6, hidden=HIDDEN)
+        config = EpisodeConfig(options.shrink_iterations, rate=3e-4, last_rate=2e-5, hidden=HIDDEN)
         policy = train_episodes(env, config, policy=again, console=console).policy
         trials = {name: try_policy(options, policy, moving=name == "moving", steps=steps) for name in WANTED}
         found.shorter[steps] = trials

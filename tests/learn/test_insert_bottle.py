@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.learn import Env, Policy, make
+from pullback.learn import Env, Policy, Watch, make
 from pullback.learn.envs.insert_bottle import (
     CLEARANCE,
     DEPTH,
@@ -114,6 +114,32 @@ def test_gradients_of_episodes_bring_the_bottle_closer():
     losses = [report.loss for report in search.history]
     assert losses[-1] < 0.9 * losses[0]
     assert search.history[-1].steps == 6 * 4 * 20
+
+
+def test_the_reference_alone_ends_within_millimetres_of_a_moving_socket():
+    env = free_env(20, seed=4, moving=True, substeps=2)
+    for _ in range(29):
+        env.step(torch.zeros(20, 6, dtype=F64))
+    last = env.sim.step(env.state, env.control(torch.zeros(20, 6, dtype=F64)))
+    distance, angle, speed = env.errors(last)
+    assert distance.max() < 8e-3
+    assert torch.rad2deg(angle).max() < 0.5
+    assert speed.max() < 0.1
+
+
+def test_a_world_that_jams_pulls_no_more_than_a_multiple_of_the_median(env):
+    search = EpisodeSearch(env, EpisodeConfig(outlier=2.0))
+    given = torch.tensor([[3.0, 4.0], [0.0, 5.0], [5.0, 0.0], [0.0, -500.0], [torch.nan, 1.0]], dtype=F64)
+    wanted = torch.tensor([[3.0, 4.0], [0.0, 5.0], [5.0, 0.0], [0.0, -10.0], [0.0, 0.0]], dtype=F64)
+    torch.testing.assert_close(search._even(given), wanted)
+
+
+def test_scores_are_looked_at_now_and_then():
+    env, seen = free_env(2, steps=2), []
+    watch = Watch(lambda policy: float(len(seen.append(policy) or seen)), every=2)
+    search = train_episodes(env, EpisodeConfig(3, hidden=(8,)), watch=watch, progress=False)
+    assert [r.score for r in search.history if r.score == r.score] == [1.0, 2.0]
+    assert seen == [search.policy] * 2
 
 
 def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):

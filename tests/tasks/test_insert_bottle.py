@@ -36,8 +36,8 @@ def test_what_does_not_fit_is_said(tmp_path):
 @pytest.mark.slow
 def test_a_short_run_writes_all_its_files(tmp_path, capsys):
     options = Options(
-        iterations=2, fine_iterations=1, contact_iterations=2, worlds=4, targets=4, shrink=2, shrink_iterations=1, ppo=1.0,
-        out=tmp_path, replay=False,
+        iterations=2, fine_iterations=1, contact_iterations=2, worlds=4, targets=4, shrink=2, shrink_iterations=1,
+        ppo=1.0, out=tmp_path, replay=False,
     )  # fmt: skip
     found = run(options)
     assert {"static", "moving", "static, noise", "moving, noise", "static, PPO", "moving, PPO"} == set(found.trials)

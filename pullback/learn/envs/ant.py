@@ -8,7 +8,7 @@ import torch
 
 from pullback.core.errors import unknown_name
 from pullback.description.assets.ant import GEAR, tree
-from pullback.learn.legged import Legged, upright_and_heading
+from pullback.learn.legged import Runner, upright_and_heading
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
@@ -29,7 +29,7 @@ STIFFNESS = {"gymnasium": 1e4, "published": 4e4}
 """Of soft contact [N/m]."""
 
 
-class Ant(Legged):
+class Ant(Runner):
     """A torso on four legs with a hip and an ankle each.
 
     `body` is "gymnasium", 0.91 kg with motors of 150 N·m, or "published", 182 kg with 200 N·m. `contact` is "soft",
@@ -37,6 +37,7 @@ class Ant(Legged):
     horizons (docs/learning.md).
     """
 
+    lowest = LOWEST
     # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
     horizons: ClassVar = {"soft": 16, "rigid": 8}
 
@@ -62,24 +63,8 @@ class Ant(Legged):
         world.add(robot, name="ant", position=(0.0, 0.0, HEIGHT), q=joints, actuators=motors)
         return world
 
-    def start(self) -> tuple[Tensor, Tensor]:
-        """Start above the ground, turned by up to 7.5 degrees, with joints and velocities of some size."""
-        return self.scattered_start()
-
-    def observe(self, state: State, action: Tensor) -> Tensor:
-        """Return height, orientation, velocities in the world's axes, joints, 0.1 their rates, up, heading, action."""
-        q, qd = state.q, state.qd
-        quat = q[:, 3:7]
-        velocity, turning = rotate(quat, qd[:, 3:6]), rotate(quat, qd[:, :3])
-        ahead = torch.stack(upright_and_heading(quat), 1)
-        return torch.cat([q[:, 2:3], quat, velocity, turning, q[:, 7:], 0.1 * qd[:, 6:], ahead, action], 1)
-
     def reward(self, before: State, action: Tensor, after: State) -> Tensor:
         """Return speed along x, uprightness, heading, and height above the lowest."""
         quat = after.q[:, 3:7]
         up, heading = upright_and_heading(quat)
         return rotate(quat, after.qd[:, 3:6])[:, 0] + 0.1 * up + heading + (after.q[:, 2] - LOWEST)
-
-    def terminated(self, state: State) -> Tensor:
-        """End episodes in which the torso is down."""
-        return state.q[:, 2] < LOWEST

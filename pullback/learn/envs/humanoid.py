@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from pullback.learn.legged import Legged, gymnasium_body, upright_and_heading
+from pullback.learn.legged import Runner, gymnasium_body, upright_and_heading
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World
 from pullback.spatial.rotations_torch import rotate
@@ -30,9 +30,10 @@ MOTORS = {
 """Largest torque [N·m] of each motor: gear times range of the control in the file."""
 
 
-class Humanoid(Legged):
+class Humanoid(Runner):
     """A body of 41 kg with two legs and two arms; motors of 10 to 120 N·m."""
 
+    lowest = LOWEST
     shac: ClassVar = {"actor_hidden": (256, 128), "critic_rate": 5e-4, "target_mixing": 0.995}
 
     def build(self) -> World:
@@ -45,18 +46,6 @@ class Humanoid(Legged):
         """Return controls: the file's motors, of rigid contact, take up to 0.4."""
         return 0.4 * action if self.contact == "rigid" else action
 
-    def start(self) -> tuple[Tensor, Tensor]:
-        """Start above the ground, turned by up to 7.5 degrees, with joints and velocities of some size."""
-        return self.scattered_start()
-
-    def observe(self, state: State, action: Tensor) -> Tensor:
-        """Return height, orientation, velocities in the world's axes, joints, 0.1 their rates, up, heading, action."""
-        q, qd = state.q, state.qd
-        quat = q[:, 3:7]
-        velocity, turning = rotate(quat, qd[:, 3:6]), rotate(quat, qd[:, :3])
-        ahead = torch.stack(upright_and_heading(quat), 1)
-        return torch.cat([q[:, 2:3], quat, velocity, turning, q[:, 7:], 0.1 * qd[:, 6:], ahead, action], 1)
-
     def reward(self, before: State, action: Tensor, after: State) -> Tensor:
         """Return speed along x, uprightness, heading and height, minus effort."""
         quat = after.q[:, 3:7]
@@ -65,7 +54,3 @@ class Humanoid(Legged):
         height = torch.where(over < 0.0, -200.0 * over.square(), 10.0 * over)
         speed = rotate(quat, after.qd[:, 3:6])[:, 0]
         return speed + 0.1 * up + heading + height - 0.002 * action.square().sum(1)
-
-    def terminated(self, state: State) -> Tensor:
-        """End episodes in which it has fallen."""
-        return state.q[:, 2] < LOWEST
