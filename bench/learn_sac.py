@@ -32,7 +32,7 @@ from pullback.robot.load import load
 
 Tensor = torch.Tensor
 
-CALLS = 30
+CALLS = 12
 SEEDS = 3
 GRAVITY, MASS, LENGTH, DT, TORQUE, FASTEST = 10.0, 1.0, 1.0, 0.05, 2.0, 8.0
 
