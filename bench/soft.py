@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 import pullback.soft as soft
+from bench.cloth import CELLS, measure_cloth
 from bench.memory import peak_of
 from bench.robot import Rows, verdict
 from bench.table import Figures, print_table
@@ -232,9 +233,10 @@ def main() -> None:
         parts.append(lambda: measure_block(22, 100 if quick else 500, 3))
         parts.append(lambda: measure_sizes(SIDES[:3] if quick else SIDES, "cpu"))
         parts.append(measure_empty_space)
+        parts.append(lambda: measure_cloth(CELLS[:2] if quick else CELLS))
     if torch.cuda.is_available():
         parts.append(lambda: measure_sizes((32, 64, 100), "cuda"))
-    title = "Elastic material points, float32, two threads on a CPU"
+    title = "Elastic material points, float32, two threads on a CPU; cloth, float64, one thread"
     print_table(title, ("what", "Pullback", "other", "bar"), parts, Path("out") / "bench_soft.json")
 
 

@@ -57,7 +57,7 @@ class CoupledState:
 class CoupledRollout:
     """What a rollout of T steps of the world returns.
 
-    q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of particles or cloth, parts (S, B, n, ...), at the steps of
+    q (T+1, B, nq), qd (T+1, B, nv): the bodies; soft: states of particles or cloth, (S, B, n, ...), at the steps of
     `frames` (S,); wrenches (T, B, K, 6): mean torque [N·m] about its origin and force [N] that each of `shapes` got in
     each step, in world axes; failed (B,): worlds that failed, all NaN.
     """

@@ -192,7 +192,7 @@ def shape_functions(variant: Variant) -> SimpleNamespace:
 
     @wp.func(module=module)
     def curvature_of(geometry: int, numbers: wp.array2d(dtype=real), k: int, m: Place):
-        """Return the second derivative of the distance by the point, in the world's axes, eq. (19)."""
+        """Return the second derivative of the distance by the point, in the world's axes, eq. (15) of cloth.md."""
         J = mat()
         across = real(0.0)
         rho = wp.sqrt(m.x[0] * m.x[0] + m.x[1] * m.x[1])

@@ -9,7 +9,7 @@ import numpy as np
 from pullback.core.errors import GradientError
 from pullback.soft.cloth.equations import Equations
 
-NEWTON = 60
+NEWTON = 200
 """Newton's steps, at most."""
 
 CLOSE = 0.1
