@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 from brax.io import mjcf
 
@@ -16,9 +19,17 @@ from bench.peers.engine import Engine, Scene, run
 SETTLING = 300
 
 
+def with_static_bodies_merged(xml: str) -> str:
+    """Return the model as MuJoCo writes it: Brax merges bodies itself, and gives them two inertias."""
+    model = mujoco.MjModel.from_xml_string(xml)
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+        mujoco.mj_saveLastXML(file.name, model)
+        return Path(file.name).read_text()
+
+
 def prepare(scene: Scene) -> Engine:
     """Return loss and gradient, compiled."""
-    system = mjcf.loads(scene.xml)
+    system = mjcf.loads(with_static_bodies_merged(scene.xml))
     pipeline: Any = import_module(f"brax.{scene.settings['pipeline']}.pipeline")
     start = pipeline.init(system, jnp.array(scene.qpos), jnp.array(scene.qvel))
 

@@ -22,15 +22,40 @@ def square(x: wp.array(dtype=wp.float32), y: wp.array(dtype=wp.float32), total: 
         wp.atomic_add(total, 0, y[i] * y[i])
 
 
+SETTLING = 500
+
+
+def settle(model: Any, solver: Any, state: Any, scene: Scene) -> None:
+    """Let the robot sink into this solver's contacts, with its servos at rest."""
+    control, here, other = model.control(), model.state(), model.state()
+    values = control.joint_target_q.numpy()
+    values[-scene.controls.shape[1] :] = scene.controls.mean(0)
+    control.joint_target_q.assign(values)
+    for to, of in ((here.joint_q, state.joint_q), (here.joint_qd, state.joint_qd)):
+        wp.copy(to, of)
+    newton.eval_fk(model, here.joint_q, here.joint_qd, here)
+    for _ in range(SETTLING):
+        here.clear_forces()
+        solver.step(here, other, control, model.collide(here), 1e-3)
+        here, other = other, here
+    for to, of in ((state.joint_q, here.joint_q), (state.joint_qd, here.joint_qd)):
+        wp.copy(to, of)
+    newton.eval_fk(model, state.joint_q, state.joint_qd, state)
+
+
 def prepare(scene: Scene) -> Engine:
     """Return the loss, and its gradient by the tape over all launches."""
     wp.config.quiet = True
     wp.set_device("cpu")
     builder = newton.ModelBuilder()
     builder.add_mjcf(scene.xml)
+    steps, n = scene.controls.shape
+    # gains of MuJoCo's actuators are for Newton's MuJoCo solver only; these hold for all
+    for gains, value in ((builder.joint_target_ke, 150.0), (builder.joint_target_kd, 3.0)):
+        gains[-n:] = [value] * n
+    builder.joint_target_mode[-n:] = [int(newton.JointTargetMode.POSITION)] * n
     model = builder.finalize(requires_grad=True)
     solver: Any = getattr(newton.solvers, scene.settings["solver"])(model)
-    steps, n = scene.controls.shape
     # quaternions are wxyz in MuJoCo and xyzw here
     q = np.concatenate([scene.qpos[:3], scene.qpos[4:7], scene.qpos[3:4], scene.qpos[7:]])
     states = [model.state(requires_grad=True) for _ in range(steps + 1)]
@@ -38,16 +63,14 @@ def prepare(scene: Scene) -> Engine:
     states[0].joint_q.assign(q.astype(np.float32))
     states[0].joint_qd.assign(scene.qvel.astype(np.float32))
     newton.eval_fk(model, states[0].joint_q, states[0].joint_qd, states[0])
+    settle(model, solver, states[0], scene)
     total = wp.zeros(1, dtype=wp.float32, requires_grad=True)
     generalized = scene.settings["solver"] == "SolverFeatherstone"
-
-    def target(control: Any) -> Any:
-        return control.joint_target_q if control.joint_target_q is not None else control.joint_target_pos
 
     def forward(u: np.ndarray) -> None:
         total.zero_()
         for t in range(steps):
-            array = target(controls[t])
+            array = controls[t].joint_target_q
             values = array.numpy()
             values[-n:] = u[t]
             array.assign(values)
@@ -67,7 +90,7 @@ def prepare(scene: Scene) -> Engine:
         with tape:
             forward(u)
         tape.backward(total)
-        slopes = np.stack([target(control).grad.numpy()[-n:] for control in controls])
+        slopes = np.stack([control.joint_target_q.grad.numpy()[-n:] for control in controls])
         tape.zero()
         return slopes
 

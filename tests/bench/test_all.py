@@ -16,7 +16,7 @@ from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
 from bench.peers import laikago_step, torch_tape
 from bench.peers.contestant import Job
-from bench.peers.engine import error_of
+from bench.peers.engine import errors_of
 
 # float64, 20 steps; impulses of sweeps stop where they change by less than 1e-11
 SAME = 1e-8
@@ -120,8 +120,11 @@ def test_results_that_differ_have_no_figures(monkeypatch):
 def test_a_wrong_gradient_shows_in_its_error():
     controls = np.linspace(0.0, 1.0, 24).reshape(2, 12)
     gradient = np.cos(controls)
-    assert error_of(lambda u: float(np.sin(u).sum()), controls, gradient) < 1e-7
-    assert error_of(lambda u: float(np.sin(u).sum()), controls, 1.1 * gradient) > 0.05
+    error, scatter = errors_of(lambda u: float(np.sin(u).sum()), controls, gradient)
+    assert error < 1e-7
+    assert scatter < 1e-6
+    assert errors_of(lambda u: float(np.sin(u).sum()), controls, 1.1 * gradient)[0] > 0.05
+    assert errors_of(lambda u: float("nan"), controls, gradient)[0] == float("inf")
 
 
 def test_arrays_are_those_of_the_robot():

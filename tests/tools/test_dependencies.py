@@ -33,7 +33,7 @@ EXTRAS = {
     "tests": ("dev", "rl"),
     "tools": ("dev", "docs"),
     "checks": ("dev",),
-    "bench": ("bench", "bench-taichi", "dev", "rl"),
+    "bench": ("bench", "bench-taichi", "bench-jax", "bench-casadi", "bench-newton", "dev", "rl"),
 }
 
 
