@@ -126,6 +126,8 @@ def view(
         viewer = Viewer(lambda server: RobotPanel(server, what), port=port, host=host)
     elif not isinstance(what, Sim):
         raise PullbackError(f"view takes a robot or a simulation, got a {type(what).__name__}: pb.load('panda')")
+    elif isinstance(states, History):
+        raise PullbackError("a history belongs to the process it was computed by; call view(process, history)")
     elif states is None or isinstance(states, State):
         worlds = drawing.pop("world", None)
         if drawing:
