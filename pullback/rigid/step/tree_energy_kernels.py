@@ -98,6 +98,15 @@ def is_kept(trees: wp.array2d(dtype=Any), root: int, w: int):
 
 
 @wp.func
+def may_turn_fast(job: Job, dt: Any, qd: wp.array2d(dtype=Any), w: int):
+    """Tell whether some tree may turn fast: all velocities together, at the price of a sum of squares."""
+    total = type(dt)(0.0)
+    for v in range(job.scene.topology.nv):
+        total += qd[v, w] * qd[v, w]
+    return dt * dt * total > type(dt)(SLOW) * type(dt)(SLOW)
+
+
+@wp.func(inline=False)
 def write_weights(job: Job, dt: Any, qd: wp.array2d(dtype=Any), w: int, trees: wp.array2d(dtype=Any)):
     """Write mass, weight and its slope of each tree; return whether one has a weight, eq. (11)."""
     topology = job.scene.topology
@@ -273,40 +282,49 @@ def carried_velocity(job: Job, i: int, w: int, scratch: wp.array2d(dtype=Any)):
     return (momentum * Q) / scratch[place.trees + i * TREE_ROWS + MASS, w], Q
 
 
+@wp.func(inline=False)
+def write_correction(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write by how much the velocity after a whole step is corrected, eqs. (10) and (11)."""
+    topology = job.scene.topology
+    place = job.scratch
+    trees = rows_from(scratch, place.trees)
+    find_products(job, q, qd, parameters, w, M, scratch)
+    write_scales(job, parameters, w, scratch)
+    for i in range(topology.nbody):
+        root = root_of(topology, i)
+        scale = trees[root * TREE_ROWS + SCALE, w]
+        weight = scratch.dtype(0.0)
+        if is_kept(trees, root, w):
+            weight = trees[root * TREE_ROWS + WEIGHT, w]
+        for k in range(joint_nv(topology, i)):
+            v = topology.v_start[i] + k
+            correction = (scale - scratch.dtype(1.0)) * scratch[place.tree_ahead + v, w]
+            scratch[place.correction + v, w] = weight * correction
+        if i == root and joint_travels(topology, i):
+            first = topology.v_start[i] + 3
+            carried, Q = carried_velocity(job, i, w, scratch)
+            of_e = load3(scratch, place.tree_momentum + first, w) / trees[i * TREE_ROWS + MASS, w]
+            gained = load3(qd, first, w) - load3(scratch, place.tree_ahead + first, w)
+            store(scratch, place.correction + first, w, weight * (gained + carried - scale * of_e))
+
+
 @wp.func
 def keep_energy_of_trees(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write by how much the velocity of a whole step is corrected, eqs. (10) and (11), and whether it is; M is kept."""
-    topology = job.scene.topology
+    """Write the correction of the velocity of trees that turn fast, and whether there are any; M is kept."""
     place = job.scratch
-    zero = scratch.dtype(0.0)
-    one = scratch.dtype(1.0)
-    trees = rows_from(scratch, place.trees)
-    found = bool(False)
     if job.has_trees == 1:
-        found = write_weights(job, scratch.dtype(job.settings.dt), qd, w, trees)
-        scratch[place.corrects, w] = wp.where(found, one, zero)
-    if found:
-        find_products(job, q, qd, parameters, w, M, scratch)
-        write_scales(job, parameters, w, scratch)
-        for i in range(topology.nbody):
-            row = root_of(topology, i) * TREE_ROWS
-            weight = trees[row + WEIGHT, w]
-            scale = trees[row + SCALE, w]
-            if not is_kept(trees, root_of(topology, i), w):
-                weight = zero
-            for k in range(joint_nv(topology, i)):
-                v = topology.v_start[i] + k
-                correction = (scale - one) * scratch[place.tree_ahead + v, w]
-                scratch[place.correction + v, w] = weight * correction
-            if topology.parent[i] < 0 and joint_travels(topology, i):
-                first = topology.v_start[i] + 3
-                carried, Q = carried_velocity(job, i, w, scratch)
-                of_e = load3(scratch, place.tree_momentum + first, w) / trees[row + MASS, w]
-                gained = load3(qd, first, w) - load3(scratch, place.tree_ahead + first, w)
-                store(scratch, place.correction + first, w, weight * (gained + carried - scale * of_e))
+        dt = scratch.dtype(job.settings.dt)
+        scratch[place.corrects, w] = scratch.dtype(0.0)
+        if may_turn_fast(job, dt, qd, w):
+            if write_weights(job, dt, qd, w, rows_from(scratch, place.trees)):
+                scratch[place.corrects, w] = scratch.dtype(1.0)
+                write_correction(job, q, qd, parameters, w, M, scratch)
 
 
 @wp.func
