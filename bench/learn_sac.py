@@ -14,6 +14,7 @@ import argparse
 import copy
 import json
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from math import pi
 from typing import Any
@@ -186,13 +187,12 @@ def learn_pendulum(steps: int, width: int, batch: int) -> dict[str, Any]:
     }  # fmt: skip
     if find_spec("stable_baselines3") is None:
         return found
-    import stable_baselines3
-    from stable_baselines3.common.evaluation import evaluate_policy
-
+    theirs_sac: Any = import_module("stable_baselines3").SAC
+    evaluate_policy: Any = import_module("stable_baselines3.common.evaluation").evaluate_policy
     began = time.perf_counter()
     theirs = []
     for seed in range(SEEDS):
-        peer = stable_baselines3.SAC(
+        peer = theirs_sac(
             "MlpPolicy", "Pendulum-v1", learning_rate=1e-3, learning_starts=100, batch_size=batch, seed=seed,
             policy_kwargs={"net_arch": [width, width]},
         )  # fmt: skip

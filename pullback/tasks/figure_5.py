@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -185,7 +185,8 @@ def search(method: str, radius: float, options: Options) -> SAC:
     env, trial = (
         make_env(options.env, options.seeds * count, options, device=options.device) for count in (1, options.trials)
     )
-    rows = {"ours": "all", "sac-extra": "all", "one-row": "one"}.get(method)
+    kinds: dict[str, Literal["all", "one"]] = {"ours": "all", "sac-extra": "all", "one-row": "one"}
+    rows = kinds.get(method)
     settings: dict[str, Any] = {
         "seeds": options.seeds, "seed": options.seed, "epochs": options.epochs, "epoch_steps": options.epoch_steps,
         "random_steps": options.random_steps, "first_update": min(1000, options.random_steps),

@@ -72,3 +72,12 @@ def test_algorithms_of_the_page_run():
     exec(next(block for block in blocks_of("learning.md") if "AHACConfig" in block), names)
     assert {"horizon", "stiffness"} == set(names["run"].history[-1].extra)
     assert {"temperature", "entropy"} == set(names["other"].history[-1].extra)
+
+
+def test_the_enhancements_of_the_page_run():
+    (block,) = blocks_of("reinforcement_learning.md")
+    names: dict = {}
+    exec(block.replace("links=1)", "links=1, dtype=torch.float64)"), {"torch": torch, **names}, names)
+    assert len(names["run"].history[-1].returns) == 2
+    # nine extra samples of each of 100 actions an epoch
+    assert names["other"].replay.count == 2000
