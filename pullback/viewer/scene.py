@@ -15,8 +15,8 @@ from pullback.core.errors import PullbackError
 from pullback.core.extras import need_extra
 from pullback.description.visuals import Color
 from pullback.viewer.motion import Poses
-from pullback.viewer.shot import Cloud
-from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
+from pullback.viewer.shot import Cloud, Skin
+from pullback.viewer.stage import FIELD_OF_VIEW, SKIN, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
 
 LOCAL = "127.0.0.1"
 
@@ -75,6 +75,7 @@ class Scene:
         self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
         self.arrows: dict[str, Any] = {}
         self.points: Any = None
+        self.skin: Any = None
 
     def _look(self, aside: float) -> None:
         """Put the camera, with z upwards, and the light."""
@@ -165,3 +166,19 @@ class Scene:
             self.points = self.scene.add_point_cloud("/particles", points, cloud.colors, **options)
         else:
             self.points.points = points
+
+    def show_skin(self, skin: Skin, time: float) -> None:
+        """Show a sheet or rope as it is at a time."""
+        points = skin.at(time)
+        if skin.elements.shape[1] == 2:
+            lines = points[skin.elements]
+            if self.skin is None:
+                options = {"thickness": 0.01 * self.frame.radius}
+                self.skin = self.scene.add_line_segments("/rope", lines, SKIN, **options)
+            else:
+                self.skin.points = lines
+        elif self.skin is None:
+            options = {"color": SKIN, "side": "double", "flat_shading": True}
+            self.skin = self.scene.add_mesh_simple("/sheet", points, skin.elements, **options)
+        else:
+            self.skin.vertices = points

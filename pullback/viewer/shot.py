@@ -30,6 +30,7 @@ class Drawing(TypedDict, total=False):
     paths: Sequence[str | Tensor | np.ndarray]
     gradients: Vectors | None
     particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None
+    sheets: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray, np.ndarray] | None
 
 
 class Cloud:
@@ -52,6 +53,27 @@ class Cloud:
         return self.points[int(np.abs(self.times - time).argmin())]
 
 
+class Skin(Cloud):
+    """A mesh that deforms in time: triangles (m, 3), or segments (m, 2) of ropes, between points."""
+
+    def __init__(
+        self, times: Sequence[float] | np.ndarray, points: Tensor | np.ndarray, elements: Tensor | np.ndarray
+    ) -> None:
+        super().__init__(times, points)
+        self.elements = np.asarray(elements, dtype=np.int64)
+        if self.elements.ndim != 2 or self.elements.shape[1] not in (2, 3) or not len(self.elements):
+            raise PullbackError(
+                f"elements of a sheet are {self.elements.shape}; expected triangles (m, 3) or segments (m, 2)"
+            )
+        if self.elements.min() < 0 or self.elements.max() >= self.points.shape[1]:
+            raise PullbackError(f"a sheet has an element with a vertex that is not among its {self.points.shape[1]}")
+
+    def edges(self, time: float) -> np.ndarray:
+        """Return the edges (e, 2, 3) at the time nearest to this."""
+        ends = np.concatenate([np.stack([a, b], 1) for a, b in zip(self.elements.T, np.roll(self.elements, -1, 1).T)])
+        return self.at(time)[np.unique(np.sort(ends, 1), axis=0)]
+
+
 class Shot:
     """The frames of a trajectory: times [s] (F,), and everything that is seen in each of them."""
 
@@ -68,12 +90,14 @@ class Shot:
         paths: Sequence[str | Tensor | np.ndarray] = (),
         gradients: Vectors | None = None,
         particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None = None,
+        sheets: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray, np.ndarray] | None = None,
     ) -> None:
         worlds = [world] if isinstance(world, int) else list(world)
         if not worlds:
             raise PullbackError("world is empty; give the number of a world, or a list of them to draw side by side")
         self.title = title
         self.cloud = None if particles is None else Cloud(*particles)
+        self.skin = None if sheets is None else Skin(*sheets)
         self.moments = finite_part(film(sim, states, fps), worlds)
         self.times = self.moments.times
         self.stage = Stage(sim.world.items, worlds)

@@ -23,6 +23,7 @@ FORCE: Color = (190, 0, 20)
 GRADIENT: Color = (20, 110, 60)
 PATHS: tuple[Color, ...] = ((232, 130, 52), (30, 120, 220), (60, 160, 80), (160, 60, 160))
 CLOUD: tuple[Color, Color] = ((200, 60, 90), (250, 190, 90))
+SKIN: Color = (96, 132, 190)
 TILE_GAP = 1.3
 """Distance of neighbouring worlds, as a multiple of the size of one."""
 WEAKEST = 0.02

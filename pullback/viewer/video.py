@@ -17,6 +17,7 @@ from pullback.thermal.process import History, Process
 from pullback.viewer.painter import Painter, Segments
 from pullback.viewer.part import TICKS, PartDrawing, PartShot
 from pullback.viewer.shot import Drawing, Shot
+from pullback.viewer.stage import SKIN
 
 FORMATS = (".mp4", ".gif")
 SIZES = (16, 4096)
@@ -91,7 +92,8 @@ def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     for k in range(len(shot.times)):
         arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
         dots = None if shot.cloud is None else (shot.cloud.at(shot.times[k]), shot.cloud.colors, shot.cloud.size)
-        yield _captioned(painter.paint(shot.poses, k, [*lines, *arrows], dots), shot.caption(k))
+        edges = [] if shot.skin is None else [(shot.skin.edges(shot.times[k]), SKIN, 0.0)]
+        yield _captioned(painter.paint(shot.poses, k, [*lines, *edges, *arrows], dots), shot.caption(k))
 
 
 def draw_part(shot: PartShot, size: tuple[int, int]) -> Iterator[np.ndarray]:
