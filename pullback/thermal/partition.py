@@ -2,8 +2,8 @@
 
 Ranks work side by side at every step, so at every step each should have the same number of living elements. A part
 grows upwards: halves that are cut upright grow together, where lower and upper halves would wait for each other. Cuts
-are therefore upright, at the weighted median along x or y, whichever the piece is longer in (docs/scale.md has the
-figures of this, of space-filling curves and of METIS).
+are therefore upright, at the weighted median of columns along x or y, whichever the piece is longer in (docs/scale.md
+has the figures of this, of space-filling curves and of METIS).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _bisect(
         return
     lower = parts // 2
     here = centers[elements, :2]
-    axis = int(np.ptp(here, axis=0).argmax())
     # columns stay whole: rounding of centres must not split them
-    size = max(float(np.ptp(here[:, axis])), 1e-30)
-    place = np.round(here[:, axis] / size * 1e6).astype(np.int64)
-    levels, column = np.unique(place, return_inverse=True)
-    total = np.cumsum(np.bincount(column, work[elements], len(levels)))
+    place = np.round(here / max(float(np.ptp(here, axis=0).max()), 1e-30) * 1e6).astype(np.int64)
+    axis = int(np.ptp(place, axis=0).argmax())
+    columns, column = np.unique(place[:, [axis, 1 - axis]], axis=0, return_inverse=True)
+    column = column.ravel()
+    total = np.cumsum(np.bincount(column, work[elements], len(columns)))
     cut = int(np.argmin(np.abs(total - total[-1] * lower / parts)))
     below = column <= cut
     _bisect(centers, work, elements[below], owner, first, lower)
