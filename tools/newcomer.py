@@ -48,8 +48,8 @@ def photograph(url: str, path: Path) -> None:
     browser = next((found for name in BROWSER if (found := shutil.which(name))), None)
     if browser is not None:
         flags = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-        flags += ["--window-size=900,560", "--timeout=20000", f"--screenshot={path}", url]
-        subprocess.run([browser, *flags], check=False, capture_output=True, timeout=120)
+        flags += ["--window-size=900,560", "--timeout=10000", f"--screenshot={path}", url]
+        subprocess.run([browser, *flags], check=False, capture_output=True, timeout=60)
 
 
 def main() -> int:
