@@ -10,6 +10,7 @@ contacts, learns a friction, and exports a page and a video to FOLDER.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import subprocess
@@ -48,8 +49,9 @@ def photograph(url: str, path: Path) -> None:
     browser = next((found for name in BROWSER if (found := shutil.which(name))), None)
     if browser is not None:
         flags = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-        flags += ["--window-size=900,560", "--timeout=10000", f"--screenshot={path}", url]
-        subprocess.run([browser, *flags], check=False, capture_output=True, timeout=60)
+        flags += ["--window-size=900,560", "--virtual-time-budget=8000", f"--screenshot={path}", url]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([browser, *flags], check=False, capture_output=True, timeout=30)
 
 
 def main() -> int:
