@@ -90,7 +90,8 @@ BENCHMARK = Benchmark(
     "What do ten robots in one world cost, and what does keeping fewer states cost in time and save in memory?",
     "Ten Laikagos, 40 contacts, dt 1 ms, float64, one thread. k: one state is kept every k steps, the others are "
     "computed again, a segment at a time. Formula: every step simulated anew from the state kept before it, (k+1)/2 "
-    "forward steps and a backward step; ours computes a segment once. Peak memory beyond the controls, in a process of its own.",
+    "forward steps and a backward step; ours computes a segment once. Peak memory beyond the controls, in a "
+    "process of its own.",
     "Gradients are the same to the bit for every k (tests/rigid/test_schedules.py).",
     cells,
     tables,
