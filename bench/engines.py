@@ -141,8 +141,9 @@ BENCHMARK = Benchmark(
     "has it, one core; times a step, the loss and its gradient by all controls. MuJoCo: `mjd_transitionFD` (centred) "
     "of every step, chained. Memory: growth of the process's peak during a gradient.",
     "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
-    "engine's own loss along 5 random directions, the best of 8 step sizes, each extrapolated with its half; the worst direction counts. Beside it: by "
-    "how much differences of neighbouring step sizes disagree. Where the robot does not stand, the row does not count.",
+    "engine's own loss along 5 random directions, the best of 8 step sizes, each extrapolated with its half; the worst "
+    "direction counts. Beside it: by how much differences of neighbouring step sizes disagree, at best. Where the "
+    "robot does not stand, the row does not count.",
     cells,
     tables,
 )
