@@ -124,7 +124,7 @@ class Inserted:
     trials: dict[str, Trial]
     """By name: static, moving, the same with noise, the same by PPO."""
     cpu_seconds: float = 0.0
-    """Of all cores, for the training; that before a resume is not in it."""
+    """Of all cores, for the training; not known of one that was resumed."""
     shorter: dict[int, dict[str, Trial]] = field(default_factory=dict)
     """By number of steps, the trials of policies for shorter motions."""
     ppo: list[PPOReport] = field(default_factory=list)
@@ -140,7 +140,7 @@ def run(options: Options) -> Inserted:
     with simulation_threads():
         began = time.process_time()
         policy, history = learn(options, console)
-        found = Inserted(policy, history, {}, cpu_seconds=time.process_time() - began)
+        found = Inserted(policy, history, {}, cpu_seconds=0.0 if options.resume else time.process_time() - began)
         for name, moving in (("static", False), ("moving", True)):
             found.trials[name] = try_policy(options, policy, moving=moving)
             found.trials[f"{name}, noise"] = try_policy(options, policy, moving=moving, noise=NOISE)
@@ -363,8 +363,8 @@ def report(found: Inserted, console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     last = found.history[-1]
-    seconds = f"{last.seconds:.0f} s ({found.cpu_seconds:.0f} s of processors)"
-    console.print(f"trained with {last.steps:,} steps of 10 ms in {seconds}")
+    processors = f" ({found.cpu_seconds:.0f} s of processors)" if found.cpu_seconds else ""
+    console.print(f"trained with {last.steps:,} steps of 10 ms in {last.seconds:.0f} s{processors}")
     if found.ppo:
         console.print(f"PPO had {found.ppo[-1].steps:,} steps, in {found.ppo[-1].seconds:.0f} s")
         best = max(r.score for r in found.ppo if r.score == r.score)
