@@ -188,8 +188,8 @@ class Coupled:
             if thickness < cell:
                 raise PullbackError(
                     f"{shape.name!r} is {thickness:.3g} m thin, less than {what}, {cell:.3g} m, so that soft bodies "
-                    f"could pass through it; use {option}={thickness / (2 if is_cloth else 1):.3g} or less, or leave it "
-                    f"out with bodies=[...]"
+                    f"could pass through it; use {option}={thickness / (2 if is_cloth else 1):.3g} or less, or leave "
+                    f"it out with bodies=[...]"
                 )
 
     def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:
