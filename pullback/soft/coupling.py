@@ -176,7 +176,8 @@ class Coupled:
     def _check_shapes(self, shapes: Sequence[CollisionShape]) -> None:
         """Raise for shapes that cannot be touched, and for those that are too thin to be seen."""
         cell = 2.0 * self._edge
-        what = "twice the range of contact" if isinstance(self.soft, ClothSim) else "a cell"
+        is_cloth = isinstance(self.soft, ClothSim)
+        what, option = ("twice the range of contact", "contact_range") if is_cloth else ("a cell", "cell")
         for shape in shapes:
             if shape.kind not in GEOMETRIES:
                 raise PullbackError(
@@ -187,7 +188,8 @@ class Coupled:
             if thickness < cell:
                 raise PullbackError(
                     f"{shape.name!r} is {thickness:.3g} m thin, less than {what}, {cell:.3g} m, so that soft bodies "
-                    f"could pass through it; make that {thickness:.3g} m or less, or leave it out with bodies=[...]"
+                    f"could pass through it; use {option}={thickness / (2 if is_cloth else 1):.3g} or less, or leave "
+                    f"it out with bodies=[...]"
                 )
 
     def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:

@@ -1,9 +1,9 @@
 """Find how stiff a cloth is from the way it drapes.
 
-A square of cloth is held at a patch in its middle, above the ground, and let go: its corners swing down into folds. Seen
-are all vertices at a few moments, with noise of a millimetre. Sought are three numbers, stiffness in the plane, plate
-stiffness and damping, from first guesses that are wrong by up to a factor of five; gradients go through all steps. Guesses
-of all seeds are searched side by side.
+A square of cloth is held at a patch in its middle, above the ground, and let go: its corners swing down into folds.
+Seen are all vertices at a few moments, with noise of a millimetre. Sought are three numbers, stiffness in the plane,
+plate stiffness and damping, from first guesses that are wrong by up to a factor of five; gradients go through all
+steps. Guesses of all seeds are searched side by side.
 """
 
 from __future__ import annotations
@@ -184,5 +184,5 @@ def replay(sim: ClothSim, truth: ClothRollout, path: Path) -> Path:
     rigid = world.compile(dt=DT)
     motion = rigid.rollout(rigid.initial_state(1), torch.zeros(STEPS, 1, rigid.nu))
     return save_replay(
-        rigid, motion, path, title="a cloth drapes", sheets=(truth.times, truth.x[:, 0], sim.triangles), forces=False
+        rigid, motion, path, title="a cloth drapes", particles=(truth.times, truth.x[:, 0], sim.triangles), forces=False
     )

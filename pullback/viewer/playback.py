@@ -60,8 +60,6 @@ class PlaybackPanel(Panel):
         self.scene.show(self.shot.poses, k)
         if self.shot.cloud is not None:
             self.scene.show_cloud(self.shot.cloud, float(self.shot.times[k]))
-        if self.shot.skin is not None:
-            self.scene.show_skin(self.shot.skin, float(self.shot.times[k]))
         for arrows, moments in self.shot.arrows:
             hidden = not self.boxes[arrows.name].value
             self.scene.show_arrows(arrows, arrows.segments(moments[k])[: 0 if hidden else None])

@@ -51,7 +51,7 @@ def save_replay(sim: Any, states: Any, path: str | Path, **drawing: Any) -> Path
         gradients: Arrows too: vectors (T+1, B, 3) in world axes, one for each state, by the name of the body or link
             they are drawn at.
         particles: Times [s] (S,) and places [m] (S, n, 3) of material points, of which the nearest in time are drawn.
-        sheets: Times [s] (S,), places [m] (S, n, 3) and triangles (m, 3), or segments (m, 2), of cloth or a rope.
+            With triangles (m, 3) or segments (m, 2) as a third, a sheet or a rope.
     """
     path = Path(path)
     if path.suffix.lower() not in PAGES:
@@ -83,8 +83,6 @@ def record(shot: Shot) -> str:
         clock = server.scene.add_label("/time", "", position=top, anchor="bottom-center", font_screen_scale=1.3)
         if shot.cloud is not None:
             scene.show_cloud(shot.cloud, float(shot.times[0]))
-        if shot.skin is not None:
-            scene.show_skin(shot.skin, float(shot.times[0]))
         for arrows, _ in shot.arrows:
             # before the recording starts, so that every frame finds them
             scene.show_arrows(arrows, np.zeros((1, 2, 3), np.float32))
@@ -96,8 +94,6 @@ def record(shot: Shot) -> str:
                 scene.show_arrows(arrows, arrows.segments(moments[k]))
             if shot.cloud is not None:
                 scene.show_cloud(shot.cloud, float(time))
-            if shot.skin is not None:
-                scene.show_skin(shot.skin, float(time))
             last = k + 1 == len(shot.times)
             recording.insert_sleep(LAST_FRAME if last else float(shot.times[k + 1] - time))
         return recording.as_html()

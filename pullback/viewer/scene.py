@@ -75,7 +75,6 @@ class Scene:
         self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
         self.arrows: dict[str, Any] = {}
         self.points: Any = None
-        self.skin: Any = None
 
     def _look(self, aside: float) -> None:
         """Put the camera, with z upwards, and the light."""
@@ -159,26 +158,26 @@ class Scene:
                 node.points = np.asarray(segments)
 
     def show_cloud(self, cloud: Cloud, time: float) -> None:
-        """Show material points as they are at a time."""
+        """Show material points, a sheet or a rope as they are at a time."""
         points = cloud.at(time)
-        if self.points is None:
+        if isinstance(cloud, Skin):
+            self._show_skin(cloud, points)
+        elif self.points is None:
             options = {"point_size": cloud.size, "point_shape": "circle"}
             self.points = self.scene.add_point_cloud("/particles", points, cloud.colors, **options)
         else:
             self.points.points = points
 
-    def show_skin(self, skin: Skin, time: float) -> None:
-        """Show a sheet or rope as it is at a time."""
-        points = skin.at(time)
+    def _show_skin(self, skin: Skin, points: np.ndarray) -> None:
         if skin.elements.shape[1] == 2:
             lines = points[skin.elements]
-            if self.skin is None:
+            if self.points is None:
                 options = {"thickness": 0.01 * self.frame.radius}
-                self.skin = self.scene.add_line_segments("/rope", lines, SKIN, **options)
+                self.points = self.scene.add_line_segments("/rope", lines, SKIN, **options)
             else:
-                self.skin.points = lines
-        elif self.skin is None:
+                self.points.points = lines
+        elif self.points is None:
             options = {"color": SKIN, "side": "double", "flat_shading": True}
-            self.skin = self.scene.add_mesh_simple("/sheet", points, skin.elements, **options)
+            self.points = self.scene.add_mesh_simple("/sheet", points, skin.elements, **options)
         else:
-            self.skin.vertices = points
+            self.points.vertices = points

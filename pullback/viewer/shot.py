@@ -17,6 +17,10 @@ from pullback.viewer.stage import CLOUD, FORCE, GRADIENT, PATHS, Arrows, Stage
 
 Tensor = torch.Tensor
 Vectors = Mapping[str, Tensor | np.ndarray]
+Times = Sequence[float] | np.ndarray
+Places = Tensor | np.ndarray
+Particles = tuple[Times, Places] | tuple[Times, Places, np.ndarray]
+"""Times (S,), places (S, n, 3), and for cloth triangles (m, 3), for ropes segments (m, 2)."""
 
 
 class Drawing(TypedDict, total=False):
@@ -29,14 +33,13 @@ class Drawing(TypedDict, total=False):
     title: str
     paths: Sequence[str | Tensor | np.ndarray]
     gradients: Vectors | None
-    particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None
-    sheets: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray, np.ndarray] | None
+    particles: Particles | None
 
 
 class Cloud:
     """Material points in time, coloured by their height at the start so that one sees them move."""
 
-    def __init__(self, times: Sequence[float] | np.ndarray, points: Tensor | np.ndarray) -> None:
+    def __init__(self, times: Times, points: Places) -> None:
         x = points.detach().cpu().numpy() if isinstance(points, Tensor) else np.asarray(points)
         self.times, self.points = np.asarray(times, dtype=np.float64), x.astype(np.float32)
         if x.ndim != 3 or x.shape[-1] != 3 or x.shape[:1] != self.times.shape or not x.size:
@@ -56,9 +59,7 @@ class Cloud:
 class Skin(Cloud):
     """A mesh that deforms in time: triangles (m, 3), or segments (m, 2) of ropes, between points."""
 
-    def __init__(
-        self, times: Sequence[float] | np.ndarray, points: Tensor | np.ndarray, elements: Tensor | np.ndarray
-    ) -> None:
+    def __init__(self, times: Times, points: Places, elements: np.ndarray) -> None:
         super().__init__(times, points)
         self.elements = np.asarray(elements, dtype=np.int64)
         if self.elements.ndim != 2 or self.elements.shape[1] not in (2, 3) or not len(self.elements):
@@ -89,15 +90,13 @@ class Shot:
         title: str = "",
         paths: Sequence[str | Tensor | np.ndarray] = (),
         gradients: Vectors | None = None,
-        particles: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray] | None = None,
-        sheets: tuple[Sequence[float] | np.ndarray, Tensor | np.ndarray, np.ndarray] | None = None,
+        particles: Particles | None = None,
     ) -> None:
         worlds = [world] if isinstance(world, int) else list(world)
         if not worlds:
             raise PullbackError("world is empty; give the number of a world, or a list of them to draw side by side")
         self.title = title
-        self.cloud = None if particles is None else Cloud(*particles)
-        self.skin = None if sheets is None else Skin(*sheets)
+        self.cloud = None if particles is None else Skin(*particles) if len(particles) == 3 else Cloud(*particles)
         self.moments = finite_part(film(sim, states, fps), worlds)
         self.times = self.moments.times
         self.stage = Stage(sim.world.items, worlds)

@@ -16,7 +16,7 @@ from pullback.rigid.state import State, Trajectory
 from pullback.thermal.process import History, Process
 from pullback.viewer.painter import Painter, Segments
 from pullback.viewer.part import TICKS, PartDrawing, PartShot
-from pullback.viewer.shot import Drawing, Shot
+from pullback.viewer.shot import Drawing, Shot, Skin
 from pullback.viewer.stage import SKIN
 
 FORMATS = (".mp4", ".gif")
@@ -91,8 +91,11 @@ def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     lines: list[Segments] = [(np.stack([points[:-1], points[1:]], 1), color, 0.0) for points, color in shot.lines]
     for k in range(len(shot.times)):
         arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
-        dots = None if shot.cloud is None else (shot.cloud.at(shot.times[k]), shot.cloud.colors, shot.cloud.size)
-        edges = [] if shot.skin is None else [(shot.skin.edges(shot.times[k]), SKIN, 0.0)]
+        cloud, edges, dots = shot.cloud, [], None
+        if isinstance(cloud, Skin):
+            edges = [(cloud.edges(shot.times[k]), SKIN, 0.0)]
+        elif cloud is not None:
+            dots = cloud.at(shot.times[k]), cloud.colors, cloud.size
         yield _captioned(painter.paint(shot.poses, k, [*lines, *edges, *arrows], dots), shot.caption(k))
 
 

@@ -182,12 +182,12 @@ class Step:
             H = self.matrix(x, x0, v0, drive)[index][:, index]
             values, vectors = torch.linalg.eigh(H)
             move = -vectors @ ((vectors.T @ r) / values.abs().clamp(min=1e-6 * float(values.abs().max())))
-            start, length = float(self.energy(x, x0.detach(), v0.detach(), plain)), 1.0
+            begin, length = float(self.energy(x, x0.detach(), v0.detach(), plain)), 1.0
             while length > 1e-9:
                 trial = x.reshape(-1).clone()
                 trial[index] += length * move
                 now = float(self.energy(trial.view(-1, 3), x0.detach(), v0.detach(), plain))
-                if now <= start + 1e-13 * abs(start):
+                if now <= begin + 1e-13 * abs(begin):
                     break
                 length *= 0.5
             x = trial.view(-1, 3)

@@ -63,7 +63,9 @@ def mesh_of(sim):
     areas = [0.5 * torch.linalg.cross(x[:, 1] - x[:, 0], x[:, k] - x[:, 0]).norm(dim=-1) for k in (2, 3)]
     lengths = (flat[segments[:, 1]] - flat[segments[:, 0]]).norm(dim=-1)
     legs = torch.stack([(flat[bends[:, k + 1]] - flat[bends[:, k]]).norm(dim=-1) for k in range(2)], -1)
-    return cloth.Mesh(triangles, flat[triangles][..., :2], hinges, edge**2 / sum(areas), segments, lengths, bends, legs)
+    return cloth.Mesh(
+        triangles, flat[triangles][..., :2], hinges, 1.2 * edge**2 / sum(areas), segments, lengths, bends, legs
+    )
 
 
 def leaves_of(sim, shapes=False):

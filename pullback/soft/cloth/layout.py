@@ -11,7 +11,7 @@ from pullback.soft.cloth.mesh import Part, bends_of, hinges_of, segments_of, tri
 from pullback.soft.cloth.pieces import Rope, Sheet
 from pullback.soft.cloth.strain_kernels import BEND, HINGE, REST_NUMBERS, SEGMENT, TRIANGLE, VERTICES
 
-KINDS = (TRIANGLE, SEGMENT, HINGE, BEND)
+KINDS: tuple[str, ...] = (TRIANGLE, SEGMENT, HINGE, BEND)
 
 
 @dataclass(frozen=True, eq=False)

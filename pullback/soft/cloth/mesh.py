@@ -9,6 +9,9 @@ import numpy as np
 from pullback.core.errors import PullbackError
 from pullback.soft.cloth.pieces import Rope, Sheet
 
+STRIP = 1.2
+"""Strips of the lattice of `sheet` bend as beams of plate stiffness times width with this: section 2."""
+
 
 class Part(NamedTuple):
     """Elements of one kind in one piece: vertices (m, v), rest numbers (m, r), and strains at rest (m,)."""
@@ -71,7 +74,7 @@ def hinges_of(sheet: Sheet, areas: np.ndarray) -> Part:
     rest = np.asarray(sheet.rest)
     x = np.pad(rest, ((0, 0), (0, 3 - rest.shape[1])))[quads]
     e = x[:, 1] - x[:, 0]
-    weights = (e**2).sum(1) / (areas[owners[a]] + areas[owners[b]])
+    weights = STRIP * (e**2).sum(1) / (areas[owners[a]] + areas[owners[b]])
     n, m = np.cross(e, x[:, 2] - x[:, 0]), np.cross(x[:, 3] - x[:, 0], e)
     sine = (np.cross(n, m) * e).sum(1) / np.linalg.norm(e, axis=1)
     return Part(quads, weights[:, None], np.arctan2(sine, (n * m).sum(1)))

@@ -55,18 +55,10 @@ class Sheet:
             what = "at rest" if name == "rest" else "at the start"
             _refuse(self, ~(area > SMALLEST * longest)[:, None], f"is degenerate {what}: it has no area")
         if np.asarray(self.rest).shape[1] == 2:
-            _refuse(
-                self, (_cross_flat(e_f(self)) < 0.0)[:, None], "is inverted in the plane of `rest`; swap two vertices"
-            )
+            _refuse(self, (_turns(self) < 0.0)[:, None], "is inverted in the plane of `rest`; swap two vertices")
 
     def __len__(self) -> int:
         return len(self.points)
-
-
-def e_f(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
-    """Return two edges of each triangle at rest."""
-    corners = np.asarray(sheet.rest)[sheet.triangles]
-    return corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +167,8 @@ def _in_space(x: np.ndarray) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, 3 - x.shape[1])))
 
 
-def _cross_flat(edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    (e, f) = edges
+def _turns(sheet: Sheet) -> np.ndarray:
+    """Return twice the areas of triangles in the plane of `rest`, negative for those that go round the other way."""
+    corners = np.asarray(sheet.rest)[sheet.triangles]
+    e, f = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     return e[:, 0] * f[:, 1] - e[:, 1] * f[:, 0]

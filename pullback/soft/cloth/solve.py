@@ -59,7 +59,7 @@ def newton(equations: Equations, start: np.ndarray) -> Found:
         residual = equations.linearize(x, ~exact)[:, free]
         move = np.zeros_like(x)
         slope, size = np.zeros(worlds), np.zeros(worlds)
-        for world in np.flatnonzero(active):
+        for world in np.flatnonzero(active).tolist():
             step = _direction(equations.matrix(world), residual[world])
             slope[world] = np.vdot(step, residual[world])
             if not slope[world] < 0.0 and exact[world] and np.abs(step).max() > SOLVED * edge:
