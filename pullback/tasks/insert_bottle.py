@@ -370,7 +370,7 @@ def report(found: Inserted, console: Console) -> None:
         best = max(r.score for r in found.ppo if r.score == r.score)
         first = next((f"{r.steps:,}" for r in found.history if r.score > best), "no number of")
         console.print(
-            f"its best in training: {100 * best:.0f} % of {WATCHED} targets; the gradient passed that after {first} steps"
+            f"its best in training: {100 * best:.0f} % of {WATCHED} targets; the gradient passed it after {first} steps"
         )
     kept = [steps for steps, trials in found.shorter.items() if holds(trials)]
     if found.shorter:
