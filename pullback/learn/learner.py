@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
@@ -40,7 +40,7 @@ class Watch:
 class Learner(Generic[Report]):
     """A policy of an environment that improves by iterations; a search of `core/search_loop.py`."""
 
-    ended: ClassVar[str] = ""
+    ended = ""
     """Nothing but the number of iterations ends it."""
 
     def __init__(self, env: Env, policy: Policy | None, fresh: Callable[[], Policy], watch: Watch | None) -> None:

@@ -368,9 +368,9 @@ def report(found: Inserted, console: Console) -> None:
     if found.ppo:
         console.print(f"PPO had {found.ppo[-1].steps:,} steps, in {found.ppo[-1].seconds:.0f} s")
         best = max(r.score for r in found.ppo if r.score == r.score)
-        first = next((r.steps for r in found.history if r.score >= max(best, 1.0 / WATCHED)), last.steps)
+        first = next((f"{r.steps:,}" for r in found.history if r.score > best), "no number of")
         console.print(
-            f"its best in training, {100 * best:.0f} % of {WATCHED} targets, took the gradient {first:,} steps"
+            f"its best in training: {100 * best:.0f} % of {WATCHED} targets; the gradient passed it after {first} steps"
         )
     kept = [steps for steps, trials in found.shorter.items() if holds(trials)]
     if found.shorter:

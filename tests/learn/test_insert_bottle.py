@@ -117,6 +117,7 @@ def test_gradients_of_episodes_bring_the_bottle_closer():
 
     env = fresh(8, 0)
     policy = Policy(19, 6, (64,), dtype=F64)
+    assert policy.normalizer is not None
     policy.normalizer.update(env.typical())
     before = loss(policy)
     search = train_episodes(env, EpisodeConfig(15, rate=1e-3, last_rate=3e-4), policy=policy, progress=False)
