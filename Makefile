@@ -67,7 +67,6 @@ impacts: $(VENV)/.installed-base ## compare gradients through impacts with those
 
 fuzz: $(VENV)/.installed-dev ## a million random steps over random worlds; settings, arguments and files
 	$(BIN)/python -m checks.fuzz
-	$(BIN)/python -m checks.fuzz_split
 
 pairs: $(VENV)/.installed-dev ## compare every pair of shapes with other engines and formulas
 	$(BIN)/python -m checks.pairs

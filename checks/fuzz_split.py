@@ -159,12 +159,13 @@ def main(options: Options) -> int:
     with np.errstate(all="ignore"):
         while time.perf_counter() - start < options.seconds:
             kind = options.kinds[seed % len(options.kinds)]
-            if is_judged(draw(seed, kind=kind, worlds=1, steps=1, plain=True)):
-                for impacts in modes:
-                    drawn = draw(seed, kind=kind, worlds=WORLDS, steps=STEPS, plain=True, impacts=impacts)
-                    checked[impacts] += examine(drawn, impacts, findings)
+            for impacts in modes:
+                drawn = draw(seed, kind=kind, worlds=WORLDS, steps=STEPS, plain=True, impacts=impacts)
+                if not is_judged(drawn):
+                    break
+                checked[impacts] += examine(drawn, impacts, findings)
             seed += 1
-    console.print(*findings.rows(), sep="\n", highlight=False)
+    console.print(*findings.rows(), sep="\n", highlight=False, markup=False)
     console.print(*(f"{name}: {count}" for name, count in sorted(findings.counts.items())), sep="\n")
     findings.show(console)
     console.print(f"seeds {options.seed} to {seed - 1}, steps checked: {checked}")
