@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -39,9 +40,12 @@ def make_pool(ray: str | None, workers: int) -> Iterator[Pool]:
         with ThreadPoolExecutor(workers) as threads:
             yield Pool(lambda folder, command: threads.submit(execute, folder, command), workers)
         return
+    if ray == "local":
+        # read when Ray is imported: its processes then listen on the loopback address only, as on desktops
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     package = need_extra("ray", "ray", "sweeps are spread over machines")
-    # the dashboard stays off, and what is started here listens on this machine only
-    here = {"include_dashboard": False, "num_cpus": workers, "_node_ip_address": "127.0.0.1"}
+    # the dashboard stays off
+    here = {"include_dashboard": False, "num_cpus": workers}
     package.init(**(here if ray == "local" else {"address": ray}), log_to_driver=False, logging_level="warning")
     try:
         remote = package.remote(max_retries=0, num_cpus=1)(execute)
