@@ -27,8 +27,10 @@ def bars(results: Results) -> list[Bar]:
     return tapes.bars(results.get("tapes", {})) + engines.bars(results.get("engines", {}))
 
 
-def measure(benchmark: Benchmark, wanted: list[str], options: Options, results: Results, *, missing: bool) -> bool:
-    """Measure the cells of a benchmark that were asked for, one by one; tell whether there were any."""
+def measure(
+    benchmark: Benchmark, wanted: list[str], options: Options, results: Results, path: Path, *, missing: bool
+) -> bool:
+    """Measure the cells of a benchmark that were asked for, one by one, and keep each; tell whether there were any."""
     rows = results.setdefault(benchmark.name, {})
     chosen = {}
     for name, cell in benchmark.cells(options).items():
@@ -42,6 +44,7 @@ def measure(benchmark: Benchmark, wanted: list[str], options: Options, results: 
         except NoResultError as reason:
             row = {"failed": str(reason)}
         rows[name] = {**row, "date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "machine": machine()}
+        path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         print("   " + json.dumps({k: v for k, v in row.items() if k != "versions"})[:400], flush=True)
     return bool(chosen)
 
@@ -63,8 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     results: Results = json.loads(given.json.read_text()) if given.json.exists() else {}
     found = False
     for benchmark in BENCHMARKS if not given.page else ():
-        found |= measure(benchmark, given.cells, options, results, missing=given.missing)
-        given.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        found |= measure(benchmark, given.cells, options, results, given.json, missing=given.missing)
     if not (found or given.page or given.missing):
         raise SystemExit(f"no cell begins with {' or '.join(given.cells)}; see --list")
     write_page(given.json.parent / "measured.md", BENCHMARKS, results, bars(results))

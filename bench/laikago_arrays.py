@@ -75,9 +75,9 @@ def merged_body(model: Model, body: int) -> tuple[float, np.ndarray, np.ndarray]
             R, p = placed_in_body(model, k)
             parts.append((link.mass, p + R @ link.com, R @ link.inertia @ R.T))
     mass = sum(m for m, _, _ in parts)
-    com = sum(m * c for m, c, _ in parts) / mass
+    com = np.sum([m * c for m, c, _ in parts], 0) / mass
     arms = [cross_matrix(c - com) for _, c, _ in parts]
-    return mass, com, sum(inertia - m * C @ C for (m, _, inertia), C in zip(parts, arms))
+    return mass, com, np.sum([inertia - m * C @ C for (m, _, inertia), C in zip(parts, arms)], 0)
 
 
 def toes(model: Model) -> dict[str, object]:

@@ -1,5 +1,7 @@
 """Brax on the engine benchmark's scene: its generalized, positional or spring pipeline, reverse mode by `jax.grad`."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import tempfile

@@ -3,6 +3,8 @@
 The graph is run by CasADi's virtual machine, or written as C and compiled by gcc (`"c"`: a folder to keep it in).
 """
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,7 @@
 """The Laikago's steps in JAX: compiled as a whole, `lax.scan` over steps and sweeps, reverse mode by `jax.grad`."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from typing import Any

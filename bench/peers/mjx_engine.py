@@ -1,5 +1,7 @@
 """MJX on the engine benchmark's scene: compiled scan of steps; reverse mode, or forward mode of each step, chained."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,7 @@
 """MuJoCo on the engine benchmark's scene: `mj_step` in a loop in C, and `mjd_transitionFD` of each step, chained."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import mujoco

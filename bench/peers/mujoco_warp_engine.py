@@ -1,5 +1,7 @@
 """MuJoCo Warp on the engine benchmark's scene, on a CPU: one world, step by step; it has no gradients."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import mujoco

@@ -1,5 +1,7 @@
 """Newton on the engine benchmark's scene, on a CPU: its solvers that Warp's tape can go back through; float32."""
 
+# packages of another environment, or without types
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from typing import Any

@@ -23,11 +23,11 @@ def prepare(job: Job) -> Functions:
     controls = torch.tensor(job.controls)[:, None].requires_grad_()
 
     def rollout(controls: Tensor) -> tuple[Tensor, Tensor]:
-        states = sim.rollout(pb.State(*start), controls, checkpoint=job.settings.get("checkpoint", 1))
+        states = sim.rollout(pb.State(start[0], start[1]), controls, checkpoint=job.settings.get("checkpoint", 1))
         return states.q[-1], states.qd[-1]
 
     def gradient(controls: Tensor) -> Any:
-        loss = sum(x.square().sum() for x in rollout(controls))
+        loss: Any = sum(x.square().sum() for x in rollout(controls))
         return [x.squeeze(y).numpy() for x, y in zip(torch.autograd.grad(loss, [*start, controls]), (0, 0, 1))]
 
     _, seconds = time_of(lambda: gradient(controls[:2].detach().requires_grad_()))

@@ -32,7 +32,7 @@ def prepare(job: Job) -> Functions:
         return q[-1], qd[-1]
 
     def gradient() -> Any:
-        loss = sum(x.square().sum() for x in final())
+        loss: Any = sum(x.square().sum() for x in final())
         return [x.numpy() for x in torch.autograd.grad(loss, leaves)]
 
     return Functions(lambda: tuple(x.detach().numpy() for x in final()), gradient)

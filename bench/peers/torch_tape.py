@@ -17,8 +17,10 @@ Tensor = torch.Tensor
 class Library:
     """The functions of PyTorch that a step asks for."""
 
-    stack, concat, cross = map(staticmethod, (torch.stack, torch.cat, torch.linalg.cross))
-    sin, cos, sqrt, where, greater = map(staticmethod, (torch.sin, torch.cos, torch.sqrt, torch.where, torch.gt))
+    stack, concat, cross = staticmethod(torch.stack), staticmethod(torch.cat), staticmethod(torch.linalg.cross)
+    sin, cos, sqrt = staticmethod(torch.sin), staticmethod(torch.cos), staticmethod(torch.sqrt)
+    where: Any = staticmethod(torch.where)
+    greater: Any = staticmethod(torch.gt)
 
     @staticmethod
     def minimum(x: Tensor, most: float) -> Tensor:
