@@ -114,7 +114,9 @@ def _pull(sim: Any) -> tuple[None, str]:
 
     from pullback.viewer.physics import Physics, Pull
 
-    link = f"robot/{sim.world.robots['robot'].get_link_names()[0]}"
+    # some files begin with a link that is bolted to the world
+    names = sim.world.robots["robot"].get_link_names()
+    link = f"robot/{next(name for name in names if name != 'world')}"
     physics, pull = Physics(sim, sim.initial_state()), Pull(link, np.zeros(3))
     pull.target = np.array([0.3, 0.0, 0.8])
     for _ in range(30):

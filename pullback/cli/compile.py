@@ -23,7 +23,7 @@ from pullback.core.files import check_folder
 from pullback.core.kernel_cache import Source
 from pullback.core.modules import initialize
 from pullback.core.prepare import Prepared, modules_of, prepare, ship, sources
-from pullback.core.shipped_kernels import PORTABLE, is_known_target
+from pullback.core.ready_made import PORTABLE, is_known_target
 from pullback.core.tensors import device_name
 from pullback.description.load import shipped_robots
 

@@ -19,7 +19,7 @@ from pullback.cli.kernel_sets import readiness
 from pullback.core.errors import PullbackError
 from pullback.core.extras import EXTRAS
 from pullback.core.kernel_cache import cache_folder
-from pullback.core.shipped_kernels import PORTABLE, folders, runs_portable_code, shipped_modules
+from pullback.core.ready_made import PORTABLE, folders, runs_portable_code, shipped_modules
 from pullback.core.threads import get_num_threads
 from pullback.rigid.state import State
 from pullback.rigid.world.world import World

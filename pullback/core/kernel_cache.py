@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import warp as wp
 
-from pullback.core import shipped_kernels
+from pullback.core import ready_made
 from pullback.core.errors import PullbackError
 
 SEAL = "pullback.sha256"
@@ -40,7 +40,7 @@ def source(module: Any, device: str, block_dim: int) -> Source:
     """Return where the code of a module would be taken from; that of this machine is made for its own processor."""
     if _is_here(module, device, block_dim):
         return "here"
-    return "none" if shipped_kernels.find(module, device, block_dim) is None else "shipped"
+    return "none" if ready_made.find(module, device, block_dim) is None else "shipped"
 
 
 def load(module: Any, device: str, block_dim: int, *, compile_here: bool = False) -> Source:
@@ -54,7 +54,7 @@ def load(module: Any, device: str, block_dim: int, *, compile_here: bool = False
             shutil.rmtree(folder, ignore_errors=True)
         found: Source = "here" if _is_here(module, device, block_dim) else "none"
         if found == "none" and not compile_here:
-            shipped = shipped_kernels.find(module, device, block_dim)
+            shipped = ready_made.find(module, device, block_dim)
             if shipped is not None and _load_shipped(module, device, block_dim, shipped):
                 return "shipped"
         _load_or_compile(module, device, block_dim, folder)
@@ -109,7 +109,7 @@ def _is_here(module: Any, device: str, block_dim: int) -> bool:
     return (_folder(module, block_dim) / name).is_file()
 
 
-def _load_shipped(module: Any, device: str, block_dim: int, shipped: shipped_kernels.Binary) -> bool:
+def _load_shipped(module: Any, device: str, block_dim: int, shipped: ready_made.Binary) -> bool:
     """Load shipped code and return whether that was possible; what Warp refuses is compiled."""
     try:
         module.load(device, block_dim, str(shipped.code), shipped.arch, str(shipped.description))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pullback.core import kernel_cache, shipped_kernels
+from pullback.core import kernel_cache, ready_made
 from pullback.core.host import collection_paused, warp_silenced
 from pullback.core.kernel_cache import Source
 from pullback.core.modules import block_dim, initialize
@@ -60,13 +60,13 @@ def ship(kernels: Sequence[Any], target: str, folder: Path) -> Iterator[Prepared
 
     Those of a GPU are compiled without one: `target` is its architecture, such as sm_90.
     """
-    size = block_dim("cpu" if target == shipped_kernels.PORTABLE else "cuda")
+    size = block_dim("cpu" if target == ready_made.PORTABLE else "cuda")
 
     def one(module: Any) -> Prepared:
         start = time.perf_counter()
-        found: Source = "shipped" if shipped_kernels.is_whole(folder, module, target, size) else "none"
+        found: Source = "shipped" if ready_made.is_whole(folder, module, target, size) else "none"
         if found == "none":
-            shipped_kernels.ship(module, folder, target, size)
+            ready_made.ship(module, folder, target, size)
         return Prepared(_name(module), found, time.perf_counter() - start)
 
     yield from _side_by_side(modules_of(kernels, "cpu" if size == 1 else "cuda"), one)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pullback.core import shipped_kernels
-from pullback.core.shipped_kernels import PORTABLE, RECORD, find, folders, is_known_target, shipped_modules
+from pullback.core import ready_made
+from pullback.core.ready_made import PORTABLE, RECORD, find, folders, is_known_target, shipped_modules
 
 SHIP = """
 import sys
@@ -36,7 +36,7 @@ print(robot.compute_lagrangian_inertia_matrix(torch.full((1, 2), 0.3, dtype=torc
 """
 
 portable = pytest.mark.skipif(
-    not shipped_kernels.runs_portable_code(), reason=f"this processor does not run {PORTABLE} code"
+    not ready_made.runs_portable_code(), reason=f"this processor does not run {PORTABLE} code"
 )
 
 
@@ -123,7 +123,7 @@ def test_the_search_path(monkeypatch, tmp_path):
 
 def test_a_processor_without_shipped_kernels(monkeypatch, shipped):
     monkeypatch.setenv("PULLBACK_KERNELS", str(shipped))
-    monkeypatch.setattr(shipped_kernels, "runs_portable_code", lambda: False)
+    monkeypatch.setattr(ready_made, "runs_portable_code", lambda: False)
     assert find(Module(), "cpu", 1) is None
 
 

@@ -32,7 +32,7 @@ PORTABLE = "x86-64-v3"
 PORTABLE_FLAG = f"-target-cpu {PORTABLE}"
 """As Warp's compiler takes it, instead of -march=native."""
 
-PORTABLE_NEEDS = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
+PORTABLE_NEEDS = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"])
 """Flags in /proc/cpuinfo of a processor that runs such code."""
 
 RECORD = "shipped.json"
