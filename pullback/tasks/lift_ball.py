@@ -30,7 +30,7 @@ from pullback.rigid.world.world import World
 from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
-from pullback.soft import Coupled, CoupledRollout, CoupledState, Domain, Elastic, SoftSim, ball
+from pullback.soft import Coupled, CoupledRollout, CoupledState, Domain, Elastic, SoftSim, SoftState, ball
 from pullback.tasks.common.knots import knots_at
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
@@ -253,6 +253,7 @@ class Task:
         run = self.rollout(knots, self.frames)
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
         apart = (x - x[0].detach() - self.way).square().sum(-1)
+        assert isinstance(run.soft, SoftState)
         F = run.soft.F
         strain = 0.5 * (F.mT @ F - torch.eye(3).to(F))
         excess = (strain.square().sum((-1, -2)) + 1e-12).sqrt() - SPARED
@@ -279,6 +280,7 @@ class Task:
 
 def squeeze(run: CoupledRollout) -> Tensor:
     """Return the compression of particles (S, B, n)."""
+    assert isinstance(run.soft, SoftState)
     return 1.0 - torch.linalg.svdvals(run.soft.F).amin(-1)
 
 

@@ -238,11 +238,12 @@ class ClothSim:
         march = ClothMarch(self._equations_for(worlds), steps, kept, schedule, refuse)
         outputs = call(march, x, v, *drive)
         failed = torch.from_numpy(march.failed)
-        final_x, final_v, *rest = (y.to(self.dtype) for y in outputs)
+        final_x, final_v, xs, vs, reactions = (y.to(self.dtype) for y in outputs)
         if single:
-            final_x, final_v, failed, rest = final_x[0], final_v[0], failed[0], [y[:, 0] for y in rest]
+            final_x, final_v, failed = final_x[0], final_v[0], failed[0]
+            xs, vs, reactions = xs[:, 0], vs[:, 0], reactions[:, 0]
         newton = march.newton[:, 0] if single else march.newton
-        return ClothRollout(ClothState(final_x, final_v), *rest, failed, newton, np.asarray(kept), self.dt)
+        return ClothRollout(ClothState(final_x, final_v), xs, vs, reactions, failed, newton, np.asarray(kept), self.dt)
 
     def _parts(self, state: ClothState) -> tuple[Tensor, Tensor]:
         """Return positions and velocities as (B, n, 3) in float64, checked."""

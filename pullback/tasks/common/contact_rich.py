@@ -366,6 +366,7 @@ def draw(scene: Scene, found: Solved, path: Path) -> Path:
     film, high = axes["film"].dataLim, 4.6
     tall = min(max(13.0 * film.height / film.width, 1.0), 4.0) + 0.5
     grid = axes["film"].get_gridspec()
+    assert grid is not None
     grid.set_height_ratios((tall, high))
     figure.set_figheight(tall + high)
     search, median = found.search, found.search.costs.median(1).values
