@@ -242,7 +242,9 @@ class ClothSim:
         if single:
             final_x, final_v, failed, rest = final_x[0], final_v[0], failed[0], [y[:, 0] for y in rest]
         newton = march.newton[:, 0] if single else march.newton
-        return ClothRollout(ClothState(final_x, final_v), *rest, failed, newton, np.asarray(kept), self.dt)
+        x, v, reactions = rest
+        final = ClothState(final_x, final_v)
+        return ClothRollout(final, x, v, reactions, failed, newton, np.asarray(kept), self.dt)
 
     def _parts(self, state: ClothState) -> tuple[Tensor, Tensor]:
         """Return positions and velocities as (B, n, 3) in float64, checked."""
