@@ -42,7 +42,7 @@ class RankError(PullbackError):
 class Ranks:
     """The processes that run together, as one of them sees them: this is `rank` of `count`."""
 
-    def __init__(self, rank: int = 0, count: int = 1, store: dist.Store | None = None) -> None:
+    def __init__(self, rank: int = 0, count: int = 1, store: Any = None) -> None:
         self.rank, self.count = rank, count
         self._store = store
         self._mailboxes: Mailboxes | None = None
@@ -307,10 +307,11 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    store, rank, count = next(iter(dist.rendezvous("env://")))
+    store, rank, count = next(iter(dist.rendezvous("env://")))  # pyright: ignore[reportPrivateImportUsage]
     store.set_timeout(timedelta(seconds=timeout))
+    own = dist.PrefixStore("pullback", store)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group(
-        backend, store=dist.PrefixStore("pullback", store), rank=rank, world_size=count,
+        backend, store=own, rank=rank, world_size=count,
         timeout=timedelta(seconds=timeout),
     )  # fmt: skip
     signal.signal(signal.SIGTERM, _end)
