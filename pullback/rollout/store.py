@@ -127,8 +127,7 @@ class DiskStore:
 
     def _move(self, call: Any, stage: int, slot: int) -> None:
         """Write or read a state, all of it; a call may do less than it was asked for."""
-        flat: Any = np.ascontiguousarray(self._stages[stage].numpy()).reshape(-1).view(np.uint8)
-        data = memoryview(flat)
+        data = self._stages[stage].numpy().reshape(-1).view(np.uint8).data
         done, start = 0, slot * self.bytes
         while done < self.bytes:
             rest = data[done:]
