@@ -31,7 +31,7 @@ from pullback.learn import (
     make,
     train_seeds,
 )  # fmt: skip
-from pullback.tasks.common.learners import Budget, train_ppo_seeds, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, train_ppo_seeds, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
@@ -47,7 +47,7 @@ LOOKED_AT = 64
 
 
 @dataclass
-class Options:
+class Options(StudyOptions):
     """What to learn, by which methods, and for how long; the defaults are the published ones."""
 
     env: str = "ant-walk"
@@ -64,12 +64,6 @@ class Options:
     """First actions at random."""
     updates: int = 20
     """Updates after each action."""
-    width: int = 256
-    """Units of each of the two hidden layers."""
-    batch: int = 256
-    """Transitions of an update."""
-    model_width: int = 200
-    """Units of each hidden layer of MBPO's models."""
     model_passes: int = 1000
     """The most passes over the transitions when models are fitted."""
     rollouts: int = 100_000
@@ -80,16 +74,6 @@ class Options:
     """Of their actions; 0: the largest at which three in four first-order samples are within a tenth."""
     trials: int = 4
     """Episodes of a trial, of each seed."""
-    quick: bool = False
-    """A few steps of everything, to see that it runs."""
-    resume: bool = False
-    """Go on from the checkpoints in the output folder."""
-    seed: int = 0
-    """The first seed."""
-    out: Path = Path("out")
-    """Folder for checkpoints, curves, tables and the picture."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 QUICK: dict[str, Any] = {

@@ -143,7 +143,8 @@ def build(options: Options) -> th.Process:
     else:
         mesh = th.hourglass(cell=cell, layer=cell, plate=PLATE[options.size])
         path = th.rings(mesh, speed=SPEED, hatch=cell)
-        births = th.births(mesh, path)
+        # where the hourglass widens, the outermost cells of a layer are reached before those that hold them
+        births = th.births(mesh, path, unsupported="wait")
     return th.Process(
         mesh,
         path,

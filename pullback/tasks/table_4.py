@@ -22,7 +22,7 @@ from pullback.learn import MBPO, SAC, EnsembleConfig, Env, MBPOConfig, SACConfig
 from pullback.learn.envs.swing_up import SUBSTEPS
 from pullback.learn.evaluate import Act
 from pullback.rigid.state import State
-from pullback.tasks.common.learners import Budget, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
@@ -45,7 +45,7 @@ SHAC_WORLDS, SHAC_HORIZON = 4, 25
 
 
 @dataclass
-class Options:
+class Options(StudyOptions):
     """What to learn, by which methods, and for how long; the defaults are the published ones."""
 
     links: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
@@ -60,24 +60,8 @@ class Options:
     """Actions for each link, of each seed."""
     updates: int = 5
     """Updates after each action."""
-    width: int = 256
-    """Units of each of the two hidden layers."""
-    batch: int = 256
-    """Transitions of an update."""
-    model_width: int = 200
-    """Units of each hidden layer of MBPO's models."""
     rollouts: int = 10_000
     """Rollouts of MBPO's models each time they are fitted."""
-    quick: bool = False
-    """A few steps of everything, to see that it runs."""
-    resume: bool = False
-    """Go on from the checkpoints in the output folder."""
-    seed: int = 0
-    """The first seed."""
-    out: Path = Path("out")
-    """Folder for checkpoints, curves, tables and the picture."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 QUICK: dict[str, Any] = {

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from pullback.learn import SAC, SACConfig, evaluate, train_seeds
 from pullback.learn.sac import TRIAL_SEED
+from pullback.tasks.common.learners import StudyOptions
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
@@ -27,7 +28,7 @@ PUBLISHED = {"from nothing": "868 ± 77", "transplanted": "1735 ± 1066"}
 
 
 @dataclass
-class Options:
+class Options(StudyOptions):
     """What to learn, and for how long."""
 
     method: str = "ours"
@@ -46,28 +47,12 @@ class Options:
     """Updates after each action, in this simulation."""
     mujoco_updates: int = 1
     """Updates after each action, in MuJoCo, where SAC learns."""
-    width: int = 256
-    """Units of each of the two hidden layers."""
-    batch: int = 256
-    """Transitions of an update."""
-    model_width: int = 200
-    """Units of each hidden layer of MBPO's models."""
     model_passes: int = 1000
     """The most passes over the transitions when models are fitted."""
     rollouts: int = 100_000
     """Rollouts of MBPO's models each time they are fitted."""
     trials: int = 4
     """Episodes of a trial, of each seed."""
-    quick: bool = False
-    """A few steps of everything, to see that it runs."""
-    resume: bool = False
-    """Go on from the checkpoints in the output folder."""
-    seed: int = 0
-    """The first seed."""
-    out: Path = Path("out")
-    """Folder for checkpoints, curves, tables and the picture."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 QUICK: dict[str, Any] = {

@@ -90,3 +90,8 @@ def test_what_makes_no_sense_is_refused(tmp_path):
 def test_the_loss_falls_as_far_as_published(tmp_path, monkeypatch, seed):
     monkeypatch.undo()
     assert run(Options(seed=seed, out=tmp_path)).result.reduction > recover_power.REDUCTION
+
+
+def test_the_hourglass_of_full_size_waits_for_its_support():
+    process = build(Options(size="full"))
+    assert len(process.mesh.elements) > 9_000

@@ -1,4 +1,4 @@
-"""Learners that train one seed after the other, SHAC and PPO, with the curves of all seeds."""
+"""What studies of learning share: options, and learners that train one seed after the other, SHAC and PPO."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ TRIALS = 10
 """Trials of PPO while it learns."""
 TRIED = 4
 """Episodes of a trial."""
+
+
+@dataclass
+class StudyOptions:
+    """Options of every study."""
+
+    width: int = 256
+    """Units of each of the two hidden layers."""
+    batch: int = 256
+    """Transitions of an update."""
+    model_width: int = 200
+    """Units of each hidden layer of MBPO's models."""
+    quick: bool = False
+    """A few steps of everything, to see that it runs."""
+    resume: bool = False
+    """Go on from the checkpoints in the output folder."""
+    seed: int = 0
+    """The first seed."""
+    out: Path = Path("out")
+    """Folder for checkpoints, curves, tables and the picture."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, ..."""
 
 
 @dataclass(frozen=True)
