@@ -105,6 +105,9 @@ def extra_samples(rows: Rows, extra: Extra, random: torch.Generator) -> Rows:
     action, slopes = around["action"], around["next_by_action"]
     drawn = torch.rand(action.shape, dtype=action.dtype, device=action.device, generator=random)
     moved = (action + extra.radius * (2.0 * drawn - 1.0)).clamp(-1.0, 1.0)
+    # a step without a Jacobian is repeated as it was: what another action does there is not known
+    known = (slopes != 0.0).any(-1).any(-1) | (around["reward_by_action"] != 0.0).any(-1)
+    moved = torch.where(known[..., None], moved, action)
     change = moved - action
     if extra.rows == "one":
         slopes = _one_row(slopes, extra.count, random)

@@ -92,6 +92,15 @@ def test_extra_samples_are_off_by_the_square_of_the_change():
     assert errors[1] < 0.4 * errors[0]
 
 
+def test_a_step_without_a_jacobian_is_repeated():
+    rows = transitions(swinging(), torch.full((3, 3), 0.1, dtype=F64))
+    for name in ("next_by_action", "reward_by_action"):
+        rows[name][:, 1] = 0.0
+    extra = extra_samples(rows, Extra(2, 0.1), torch.Generator().manual_seed(1))
+    moved = (extra["action"] != 0.1).any(-1)[0]
+    assert moved.tolist() == [True, True, False, False, True, True]
+
+
 def test_the_released_variant_moves_one_entry_of_the_observation():
     rows = transitions(swinging(), torch.full((3, 3), 0.1, dtype=F64))
     extra = extra_samples(rows, Extra(2, 0.1, "one"), torch.Generator().manual_seed(1))
