@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pullback.cli.sweep.grid import Run
 
@@ -19,7 +19,9 @@ def write_report(runs: list[Run], out: Path, console: Console) -> int:
     for run in runs:
         groups.setdefault(run.setting, []).append(run)
     results = {run.name: run.result for run in runs}
-    table = Table("setting", "runs", "stopped", "failed", "score", "best", "seconds", title="lower scores are better")
+    table = Table(Column("setting", overflow="fold", min_width=18), title="lower scores are better")
+    for heading in ("runs", "stopped", "failed", "score", "best", "seconds"):
+        table.add_column(heading)
     for setting, group in groups.items():
         found = [result for run in group if (result := results[run.name]) is not None]
         scores = [r["score"] for r in found if r.get("score") is not None]
@@ -29,7 +31,7 @@ def write_report(runs: list[Run], out: Path, console: Console) -> int:
             str(len(group)),
             str(sum(r["status"] == "stopped" for r in found)),
             str(len(group) - len(found)),
-            f"{mean(scores):.5g}{spread}" if scores else "none",
+            f"{mean(scores):.4g}{spread}" if scores else "none",
             f"{min(scores):.5g}" if scores else "none",
             f"{sum(r['seconds'] for r in found):.1f}",
         )
