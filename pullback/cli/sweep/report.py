@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -19,7 +20,7 @@ def write_report(runs: list[Run], out: Path, console: Console) -> int:
     for run in runs:
         groups.setdefault(run.setting, []).append(run)
     results = {run.name: run.result for run in runs}
-    table = Table(Column("setting", overflow="fold", min_width=18), title="lower scores are better")
+    table = Table(Column("setting", overflow="fold", min_width=18), box=SIMPLE, title="lower scores are better")
     for heading in ("runs", "stopped", "failed", "score", "best", "seconds"):
         table.add_column(heading)
     for setting, group in groups.items():
