@@ -48,6 +48,8 @@ from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
 PAGE = Path(__file__).parent.parent / "docs" / "fuzz.md"
 WORLDS = 16
 STEPS = 128
+TURNED_FAR = 1.0
+"""Steps in which a coordinate moves by more [rad, m] are not checked by laws."""
 
 
 @dataclass
@@ -117,7 +119,9 @@ def check_steps(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
     findings.count("steps that did not converge", ((code & NOT_CONVERGED) > 0).sum())
     check_room(drawn, steps, code, findings)
     before, after = (torch.cat([s.q / FAR, s.qd / FAST], 1).abs().amax(1) for s in (steps.state, again))
-    kept = ((before < 1) & (after < 1)).numpy() & ((code & (NAN | CONTACT_OVERFLOW)) == 0)
+    # a joint that turns by more than a radian a step: which limit a servo meets is decided before others act on it
+    far = (sim.dt * torch.maximum(steps.state.qd.abs(), again.qd.abs()).amax(1) > TURNED_FAR).numpy()
+    kept = ((before < 1) & (after < 1)).numpy() & ~far & ((code & (NAN | CONTACT_OVERFLOW)) == 0)
     findings.count("steps too fast to check by laws", (~kept).sum())
     steps, code = steps.chosen(kept), code[kept]
     if not len(steps):

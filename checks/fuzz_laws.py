@@ -2,12 +2,13 @@
 
 A step from q, qd has to obey, with M, h and J from the robots' own functions in float64 and forces F as reported,
 
-    p = M (v - qd - dt c) - dt (tau - h) - dt sum J^T F                                     (1)
+    p = M (v - qd - dt c - k) - dt (tau - h) - dt sum J^T F                                 (1)
 
-where v is the new velocity in the axes before the step and c = w x v of free joints. tau are the forces of dampers and
-servos at the state after the step, and h of lone bodies has their turning by the midpoint rule (gyroscopic.md). p is
-what joint limits and dry friction gave, within their bounds, and zero elsewhere. Impulses that obey Signorini and
-Coulomb work on the velocity that they lead to by no more than restitution and the recovery of a penetration ask for,
+where v is the new velocity in the axes before the step, c = w x v of free joints and k what keeps the energy of trees
+that turn fast (`checks/fuzz_trees.py`). tau are the forces of dampers and servos at the state after the step, and h of
+lone bodies has their turning by the midpoint rule (gyroscopic.md). p is what joint limits and dry friction gave, within
+their bounds, and zero elsewhere. Impulses that obey Signorini and Coulomb work on the velocity that they lead to by no
+more than restitution and the recovery of a penetration ask for,
 
     sum dt F·(J v) <= sum dt Fn max(-bias, 0),  bias = e approach + ..., erp gap / dt or gap / dt      (2)
 
@@ -36,6 +37,7 @@ import pullback as pb
 from checks.fuzz_checks import Contacts, Findings, Steps, is_free_body
 from checks.fuzz_geometry import Poses, link_poses
 from checks.fuzz_loops import numbers, take_out_loops
+from checks.fuzz_trees import tree_corrections
 from checks.random_worlds import RandomWorld, matrix
 from pullback.description.compile import COORDINATES
 from pullback.rigid.solvers.solver import LIMIT_MARGIN
@@ -116,10 +118,13 @@ class Laws:
         slope = actuator_forces(item, robot, q, v + SMALL, u, dt) - ahead
         inertia = M + dt * torch.diag_embed(damping - slope / SMALL)
         acceleration = torch.linalg.solve(inertia, ahead - h - damping * v) + turning
-        tau = actuator_forces(item, robot, q, self.v1[:, v_at], u, dt) - damping * self.v1[:, v_at]
-        self.free[:, v_at] = v + dt * acceleration
-        p = ((M @ (v1 - v - dt * turning)[..., None])[..., 0] - dt * (tau - h)).numpy()
-        scale = (M.abs() @ (v1.abs() + v.abs() + dt * turning.abs())[..., None])[..., 0] + dt * (tau.abs() + h.abs())
+        # and what keeps the energy of trees comes after them
+        kept = tree_corrections(robot, q, v, M, turning, dt)
+        tau = actuator_forces(item, robot, q, v1 - kept, u, dt) - damping * (v1 - kept)
+        self.free[:, v_at] = v + kept + dt * acceleration
+        p = ((M @ (v1 - v - kept - dt * turning)[..., None])[..., 0] - dt * (tau - h)).numpy()
+        moved = v1.abs() + v.abs() + kept.abs() + dt * turning.abs()
+        scale = (M.abs() @ moved[..., None])[..., 0] + dt * (tau.abs() + h.abs())
         if is_free_body(item):
             self.turning_energy += (0.5 * dt * dt * (h[:, :3] * acceleration[:, :3].neg()).sum(1)).abs().numpy()
         self.poses.append(link_poses(robot, item, q))
