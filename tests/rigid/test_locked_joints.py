@@ -17,8 +17,8 @@ DT, STEPS = 2e-3, 12
 SERVO = pb.PositionServo(60.0, 2.0)
 
 
-def tower(room: float = 0.0) -> pb.RobotModel:
-    """Return a box with two links on it, one above the other, that may turn about x by `room` [rad] each."""
+def tower() -> pb.RobotModel:
+    """Return a box with two links on it, one above the other, on joints about x that are locked."""
     base = Link("base", 0.5, inertia=2e-3 * np.eye(3), shapes=[Shape("box", (0.1, 0.1, 0.1))])
     arms = [Link(name, 0.2, inertia=5e-4 * np.eye(3), com=np.array([0.0, 0.0, 0.05])) for name in ("lower", "upper")]
     joints = [
@@ -26,15 +26,15 @@ def tower(room: float = 0.0) -> pb.RobotModel:
         for k, (parent, child, z) in enumerate((("base", "lower", 0.05), ("lower", "upper", 0.1)))
     ]
     for joint in joints:
-        joint.limits = Limits(0.0, room)
+        joint.limits = Limits(0.0, 0.0)
     return pb.RobotModel(compile_tree(Tree("tower", [base, *arms], joints, source="tower"), "floating"), dtype=F64)
 
 
 def stand(contact: pb.PGS | pb.Exact) -> pb.Sim:
-    """Return the tower on the ground, its servos at rest."""
+    """Return the tower on four corners on smooth ground, its servos at rest."""
     world = pb.World(contact=contact)
     world.add(tower(), position=(0.0, 0.0, 0.05), actuators=SERVO)
-    world.add_ground()
+    world.add_ground(friction=0.0)
     return world.compile(dt=DT, dtype=F64)
 
 
@@ -56,7 +56,8 @@ def test_a_tower_at_rest_has_the_gradient_of_differences_on_either_side(contact)
     for side in (step, -step):
         moved = loss(sim, side * torch.eye(sim.nv, dtype=F64), u)
         differences = (moved - middle).detach() / side
-        assert (found[0] - differences).abs().max() < 1e-6 * (1.0 + differences.abs().max())
+        assert differences.abs().max() > 0.5
+        assert (found[0] - differences).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("impacts", ["step", "split"])
