@@ -242,10 +242,7 @@ def gap_bias(gap: Tensor, settings: Settings, speed: float) -> Tensor:
 
 
 def limit_rows(model: Model, q: Tensor, settings: Settings) -> list[ScalarRow]:
-    """Return a row for each joint whose nearer end of its range is near: its velocity is towards the inside.
-
-    A range without room between its ends holds the joint both ways.
-    """
+    """Return a row for each joint near an end of its range, towards the inside; without room it holds both ways."""
     rows = []
     zero, unbounded = q.new_zeros(()), q.new_full((), torch.inf)
     for body in model.independent_bodies():

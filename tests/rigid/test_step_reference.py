@@ -130,9 +130,9 @@ def balls_collide(cone: bool) -> Case:
     return Case(world, leaves, reference, 1e-3, 10)
 
 
-def pendulum_at_its_limits(cone: bool, first: Limits = Limits(-0.3, 0.3)) -> Case:
+def pendulum_at_its_limits(cone: bool, first: tuple[float, float] = (-0.3, 0.3)) -> Case:
     tree = read("pendulum2")
-    ends = (first, Limits(-0.3, 0.3))
+    ends = (Limits(*first), Limits(-0.3, 0.3))
     joints = [replace(joint, limits=x, friction=0.05, damping=0.1) for joint, x in zip(tree.joints, ends)]
     robot = pb.RobotModel(compile_tree(replace(tree, joints=joints)), dtype=F64)
     world = pb.World(contact=solver(cone), gravity=leaf(0.1, 0.2, -9.81))
@@ -156,7 +156,7 @@ def pendulum_at_its_limits(cone: bool, first: Limits = Limits(-0.3, 0.3)) -> Cas
 
 def pendulum_locked(cone: bool) -> Case:
     """The first joint has no room between its ends, and starts beside them."""
-    return pendulum_at_its_limits(cone, Limits(0.279, 0.279))
+    return pendulum_at_its_limits(cone, (0.279, 0.279))
 
 
 def laikago_stands(cone: bool, steps: int = 2) -> Case:
