@@ -138,7 +138,8 @@ def split_step(
             )
         for row in limit_rows(model, q, part) + friction_rows(model, parameters, part):
             J = scalar_jacobian(row, model.nv)
-            is_fast = is_limit(row) and closes(limit_gap(row, part), J[0] @ qd, J[0] @ free, left, settings)
+            is_stop = is_limit(row) and row.lower == 0.0
+            is_fast = is_stop and closes(limit_gap(row, part), J[0] @ qd, J[0] @ free, left, settings)
             if event < EVENTS and is_fast:
                 aside.append(row)
                 continue

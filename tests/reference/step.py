@@ -242,7 +242,7 @@ def gap_bias(gap: Tensor, settings: Settings, speed: float) -> Tensor:
 
 
 def limit_rows(model: Model, q: Tensor, settings: Settings) -> list[ScalarRow]:
-    """Return a row for each joint whose nearer end of its range is near: its velocity is towards the inside."""
+    """Return a row for each joint near an end of its range, towards the inside; without room it holds both ways."""
     rows = []
     zero, unbounded = q.new_zeros(()), q.new_full((), torch.inf)
     for body in model.independent_bodies():
@@ -252,7 +252,8 @@ def limit_rows(model: Model, q: Tensor, settings: Settings) -> list[ScalarRow]:
         below, above = at - body.joint.limits.lower, body.joint.limits.upper - at
         sign, gap = (-1.0, above) if above < below else (1.0, below)
         if gap < settings.limit_margin:
-            rows.append(ScalarRow(dof, sign, gap_bias(gap, settings, settings.limit_speed), zero, unbounded))
+            lower = zero if body.joint.limits.lower < body.joint.limits.upper else -unbounded
+            rows.append(ScalarRow(dof, sign, gap_bias(gap, settings, settings.limit_speed), lower, unbounded))
     return rows
 
 

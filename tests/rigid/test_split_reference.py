@@ -7,7 +7,13 @@ import pullback as pb
 from tests.reference.split import split_rollout
 from tests.reference.step import Ball, Pair, Settings
 from tests.rigid import test_step_reference as unsplit
-from tests.rigid.test_step_reference import ball_bounces, balls_collide, pendulum_at_its_limits, weighted
+from tests.rigid.test_step_reference import (
+    ball_bounces,
+    balls_collide,
+    pendulum_at_its_limits,
+    pendulum_locked,
+    weighted,
+)
 from tests.rigid.worlds import F64
 
 STATES = 1e-10
@@ -29,6 +35,7 @@ CASES = [
     (ball_lands, True),
     (balls_collide, True),
     (pendulum_at_its_limits, True),
+    (pendulum_locked, True),
 ]
 
 

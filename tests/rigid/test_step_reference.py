@@ -130,9 +130,10 @@ def balls_collide(cone: bool) -> Case:
     return Case(world, leaves, reference, 1e-3, 10)
 
 
-def pendulum_at_its_limits(cone: bool) -> Case:
+def pendulum_at_its_limits(cone: bool, first: tuple[float, float] = (-0.3, 0.3)) -> Case:
     tree = read("pendulum2")
-    joints = [replace(joint, limits=Limits(-0.3, 0.3), friction=0.05, damping=0.1) for joint in tree.joints]
+    ends = (Limits(*first), Limits(-0.3, 0.3))
+    joints = [replace(joint, limits=x, friction=0.05, damping=0.1) for joint, x in zip(tree.joints, ends)]
     robot = pb.RobotModel(compile_tree(replace(tree, joints=joints)), dtype=F64)
     world = pb.World(contact=solver(cone), gravity=leaf(0.1, 0.2, -9.81))
     gains = {"kp": leaf(0.5), "kd": leaf(0.01), "limit": leaf(0.3)}
@@ -151,6 +152,11 @@ def pendulum_at_its_limits(cone: bool) -> Case:
         return rollout(robot.model, parameters, x["q"], x["qd"], x["u"], gravity=x["gravity"], **options)
 
     return Case(world, leaves, reference, 5e-3, 10)
+
+
+def pendulum_locked(cone: bool) -> Case:
+    """The first joint has no room between its ends, and starts beside them."""
+    return pendulum_at_its_limits(cone, (0.279, 0.279))
 
 
 def laikago_stands(cone: bool, steps: int = 2) -> Case:
@@ -207,6 +213,7 @@ def weighted(q: Tensor, qd: Tensor) -> Tensor:
 CASES = [
     *[(case, cone) for case in (ball_slides, ball_bounces, balls_collide) for cone in (True, False)],
     (pendulum_at_its_limits, True),
+    (pendulum_locked, True),
     (laikago_stands, True),
     *[pytest.param(laikago_stands_longer, cone, marks=pytest.mark.slow) for cone in (True, False)],
 ]

@@ -232,9 +232,8 @@ def gap_bias(gap: Any, span: Any, settings: ContactSettings, speed: Any):
 
 @wp.func
 def is_limit(scalars: wp.array2d(dtype=Any), s: int, w: int):
-    """Tell whether scalar row s is that of a joint limit: only its impulse is bounded on one side."""
-    lower = scalars[s * SCALAR_ROWS + LOWER, w]
-    return lower == scalars.dtype(0.0) and scalars[s * SCALAR_ROWS + UPPER, w] > lower
+    """Tell whether scalar row s, behind those of loops and couplings, is that of a joint limit, not of dry friction."""
+    return scalars[s * SCALAR_ROWS + UPPER, w] == scalars.dtype(1.0) / scalars.dtype(0.0)
 
 
 @wp.func
@@ -360,7 +359,9 @@ def scalar_rows(
         if gap < q.dtype(settings.limit_margin):
             bias, slope = gap_bias(gap, dt, settings, q.dtype(settings.limit_speed))
             unit_row(scene, v, sign, count, w, Y)
-            numbers = wp.vector(bias, zero, far, slope)
+            # between ends without room the row pulls as well: one that only pushes lets go on the other side
+            lower = wp.where(limits[2 * v + 1, w] > limits[2 * v, w], zero, -far)
+            numbers = wp.vector(bias, lower, far, slope)
             scalar_row(scene, settings, v, sign, numbers, L, count, w, scalars, Y)
             count += 1
     for k in range(scene.nfriction):

@@ -28,6 +28,7 @@ from pullback.rigid.step.constraint_kernels import (
     APPROACH,
     BLOCK_ROWS,
     DOF,
+    LOWER,
     SCALAR_BIAS,
     SCALAR_ROWS,
     SCALAR_SLOPE,
@@ -168,6 +169,12 @@ def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any
 
 
 @wp.func
+def is_locked(scalars: wp.array2d(dtype=Any), s: int, w: int):
+    """Tell whether the limit of scalar row s is that of a joint without room between its ends: it holds both ways."""
+    return scalars[s * SCALAR_ROWS + LOWER, w] < scalars.dtype(0.0)
+
+
+@wp.func
 def limit_gap(k: int, w: int, scalars: wp.array2d(dtype=Any)):
     """Return how far a joint is from the limit of scalar row k; any negative number where it is far beyond."""
     gap = scalars.dtype(-1.0)
@@ -184,8 +191,9 @@ def limit_closing_time(job: Job, k: int, w: int, scratch: wp.array2d(dtype=Any))
     row = place.scalars + k * SCALAR_ROWS
     time = scratch.dtype(-1.0)
     slowly = bool(False)
-    if is_limit(rows_from(scratch, place.scalars), k, w):
-        gap = limit_gap(k, w, rows_from(scratch, place.scalars))
+    scalars = rows_from(scratch, place.scalars)
+    if is_limit(scalars, k, w) and not is_locked(scalars, k, w):
+        gap = limit_gap(k, w, scalars)
         if gap >= -touch_tolerance(gap):
             approach = scratch[row + SIGN, w] * scratch[place.qd + int(scratch[row + DOF, w]), w]
             rate = scalar_dot(

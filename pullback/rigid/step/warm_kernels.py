@@ -13,7 +13,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import CONTACT_ROWS, FEATURE_A, FEATURE_B, PAIR, Scene
-from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SIGN, is_limit
+from pullback.rigid.step.constraint_kernels import DOF, LOWER, SCALAR_ROWS, SIGN, is_limit
 from pullback.spatial.arrays import load3, store
 
 IMPULSE_ROWS = wp.constant(6)
@@ -72,7 +72,8 @@ def load_impulses(
     for s in range(ns):
         start_scalar = impulses[slot_of_scalar(scene, scalars, s, w), w]
         if is_limit(scalars, s, w):
-            start_scalar = wp.max(start_scalar * scalars[s * SCALAR_ROWS + SIGN, w], zero)
+            row = s * SCALAR_ROWS
+            start_scalar = wp.max(start_scalar * scalars[row + SIGN, w], scalars[row + LOWER, w])
         lam[3 * nc + s, w] = start_scalar
 
 
@@ -82,7 +83,6 @@ def load_impulses_vjp(
     impulses: wp.array2d(dtype=Any), adj_lam: wp.array2d(dtype=Any), w: int, adj_impulses: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Add the cotangents of the impulses of the step before."""
-    zero = adj_lam.dtype(0.0)
     for c in range(nc):
         slot = slot_of_contact(scene, contacts, c, impulses, w)
         if slot >= 0:
@@ -93,8 +93,8 @@ def load_impulses_vjp(
         if is_limit(scalars, s, w):
             sign = scalars[s * SCALAR_ROWS + SIGN, w]
             adj = adj * sign
-            if impulses[slot, w] * sign <= zero:
-                adj = zero
+            if impulses[slot, w] * sign <= scalars[s * SCALAR_ROWS + LOWER, w]:
+                adj = sign - sign
         adj_impulses[slot, w] = adj_impulses[slot, w] + adj
 
 
