@@ -11,7 +11,7 @@ from tests.reference.dynamics import Parameters, dof_values, inverse_dynamics, m
 
 Tensor = torch.Tensor
 
-SLOW, FAST = 0.015, 0.03
+SLOW, FAST = 0.25, 0.5
 """Turns of a tree [rad] in a step between which its energy begins to be kept."""
 
 

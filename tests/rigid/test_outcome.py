@@ -63,12 +63,13 @@ def test_a_world_that_is_not_finite_is_told_once_with_the_joint_and_a_step_that_
     assert not told(arm(2e4).rollout, state, 400, check=False)[1]
     with pytest.raises(pb.PullbackError, match="became not finite"):
         sim.rollout(state, 400, check=True)
-    # the step that is named is the border
+    # half of the step that is named settles, a longer one does not
     limit = float(said[0].split("below ")[1].split(" s")[0])
-    for factor, finite in ((0.8, True), (1.3, False)):
+    for factor, settles in ((0.5, True), (1.3, False)):
         other = sim.world.compile(dt=factor * limit, dtype=F64, damping="explicit")
-        states = other.rollout(state, 4000, check=False, checkpoint=4000)
-        assert bool(states.q[-1].isfinite().all()) == finite
+        speed = other.rollout(state, 15, check=False).qd[-1, 1].abs().max()
+        assert bool(speed < 2.0) == settles
+        assert bool(speed > 10.0) != settles
 
 
 def test_too_fast_is_told():

@@ -67,13 +67,13 @@ def start(sim: pb.Sim, speed: float, worlds: int = 1) -> pb.State:
 
 @pytest.mark.parametrize("base", KINDS)
 def test_a_tree_that_turns_fast_does_not_gain(base):
-    """At some 0.2 rad a step."""
+    """At more than a radian a step, where it would have 1e5 times its energy and more."""
     sim = undriven(base).compile(dt=DT, dtype=F64)
-    states = sim.rollout(start(sim, 6.0, 16), 200)
+    states = sim.rollout(start(sim, 40.0, 16), 200)
     energy = torch.stack([sim.energies(state)[0] for state in (states[0], *(states[-k] for k in range(20, 0, -1)))])
     ratio = energy[1:].mean(0) / energy[0]
-    assert (ratio < 1.1).all(), ratio
-    assert (ratio > 0.8).all(), ratio
+    assert (ratio < 1.4).all(), ratio
+    assert (ratio > 0.3).all(), ratio
 
 
 def test_the_centre_of_mass_goes_straight_on():
@@ -87,7 +87,7 @@ def test_the_centre_of_mass_goes_straight_on():
 
 
 @pytest.mark.parametrize("base", KINDS)
-@pytest.mark.parametrize("speed", [6.0, 0.6, 0.1])
+@pytest.mark.parametrize("speed", [25.0, 12.0, 1.0])
 def test_a_step_is_that_of_the_reference(base, speed):
     """Fast, where the weight is between 0 and 1, and slow."""
     sim = world(base).compile(dt=DT, dtype=F64)
@@ -113,7 +113,7 @@ def test_a_step_is_that_of_the_reference(base, speed):
     torch.testing.assert_close(gradients[0], by_reference[0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("speed", [6.0, 0.6])
+@pytest.mark.parametrize("speed", [18.0, 12.0])
 @pytest.mark.parametrize("base", KINDS)
 def test_gradients_are_differences(base, speed):
     """By the start and by mass, centre of mass, inertia, damping and armature of two links, over two steps."""

@@ -26,9 +26,9 @@ from pullback.spatial.arrays import load3, rows_from, store
 from pullback.spatial.rotations import quaternion_from_vector
 from pullback.spatial.vectors import angular, rotation_from_quaternion
 
-SLOW = wp.constant(0.015)
+SLOW = wp.constant(0.25)
 """Root of the sum of squares of a tree's turns [rad] in a step, below which it is left as it is."""
-FAST = wp.constant(0.03)
+FAST = wp.constant(0.5)
 """The same, above which its energy is kept."""
 
 # rows of a tree, at its root: weight and its slope by the squared angle, s (0: not scaled), energies, mass
