@@ -64,7 +64,7 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     step("pullback --version", command("--version"))
     for robot in options.robots:
-        step(f"pullback info {Path(robot).name}", command("info", robot, "--json"))
+        step(f"pullback info {Path(robot).name}", command("info", robot))
     step("pullback run throw", command("run", "throw", "--cma-iterations", "0", "--out", str(out / "throw")))
     pb = step("import pullback", _import)
     robots = [step(f"load {Path(name).name}", lambda name=name: _load(pb, name)) for name in options.robots]
@@ -114,14 +114,16 @@ def _pull(sim: Any) -> tuple[None, str]:
 
     from pullback.viewer.physics import Physics, Pull
 
-    # some files begin with a link that is bolted to the world
-    names = sim.world.robots["robot"].get_link_names()
-    link = f"robot/{next(name for name in names if name != 'world')}"
-    physics, pull = Physics(sim, sim.initial_state()), Pull(link, np.zeros(3))
+    # some files begin with links that stand for the world, which have no mass
+    robot = sim.world.robots["robot"]
+    name = next(name for name in robot.get_link_names() if robot.get_link_param(name, "mass") > 0.0)
+    physics, pull = Physics(sim, sim.initial_state()), Pull(f"robot/{name}", np.zeros(3))
     pull.target = np.array([0.3, 0.0, 0.8])
+    before = np.linalg.norm(pull.target - pull.point(sim, physics.state))
     for _ in range(30):
         physics.advance(1.0 / 30.0, pull)
-    return None, f"base at {np.round(physics.state.q[0, :3].tolist(), 2).tolist()}"
+    after = np.linalg.norm(pull.target - pull.point(sim, physics.state))
+    return None, f"{name} from {before:.2f} to {after:.2f} m of where it is pulled to"
 
 
 def _differentiate(pb: Any, sim: Any) -> tuple[None, str]:

@@ -2,7 +2,7 @@
 
 A folder of them has one folder a module, named by the module's hash, with the compiled code, Warp's description of it,
 and a record of what it was made by. Code is taken only if hash, Warp, processor and checksums agree; otherwise the
-module is compiled as if nothing had been shipped (docs/decisions/0020).
+module is compiled as if nothing had been shipped (docs/decisions/0018).
 """
 
 from __future__ import annotations
