@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pullback.rigid.world.world import World
 from pullback.soft import ClothRollout, ClothSim, Fabric, sheet
-from pullback.tasks.common.least_squares import LeastSquares, solve
+from pullback.tasks.common.least_squares import solve_in_stages
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure
 from pullback.viewer.replay import save_replay
@@ -133,16 +133,11 @@ def search(
     sim: ClothSim, seen: Tensor, guess: Tensor, options: Options, console: Console
 ) -> tuple[Tensor, Tensor, int, Tensor]:
     """Return numbers (N, S, 3), misses [m] (N, S), how many points are of the first search, and standard errors."""
-    fits: list[LeastSquares] = []
-    for count, name in ((EARLY, "early"), (len(SEEN), "all")):
-        at = SEEN[:count]
 
-        def see(logs: Tensor, at: tuple[int, ...] = at) -> Tensor:
-            return rollout(sim, logs, at, at[-1]).x.transpose(0, 1).flatten(1)
+    def predict(logs: Tensor, count: int) -> Tensor:
+        return rollout(sim, logs, SEEN[:count], SEEN[count - 1]).x
 
-        fits.append(LeastSquares(see, seen[:count].transpose(0, 1).flatten(1), fits[-1].z if fits else guess))
-        if solve(fits[-1], options, options.out / f"drape-{name}.pt", console):
-            break
+    fits = solve_in_stages(predict, seen, guess, (EARLY, len(SEEN)), options, console)
     numbers = torch.cat([torch.stack(fit.path) for fit in fits]).exp()
     # a miss is a distance in space: three residuals a vertex
     losses = torch.cat([torch.stack(fit.losses) for fit in fits]).mul(3.0).sqrt()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -121,10 +120,34 @@ class LeastSquares:
             setattr(self, name, state[name])
 
 
-def solve(search: LeastSquares, options: Any, file: Path, console: Console) -> bool:
-    """Run or resume a search for `options.iterations` at most, with its checkpoint; return whether it was stopped."""
+def solve_in_stages(
+    predict: Callable[[Tensor, int], Tensor],
+    data: Tensor,
+    start: Tensor,
+    counts: tuple[int, ...],
+    options: Any,
+    console: Console,
+) -> list[LeastSquares]:
+    """Fit the first few of M moments, then more, each from where the last fit ended; return the fits.
+
+    Motions that differ much in late moments have local minima there, which early ones do not have. `predict` maps rows
+    of unknowns (R, P) and a count to the first moments (count, R, ...); data (M, S, ...). Each stage has at most
+    `options.iterations`, and a checkpoint in `options.out`; a stage that the user interrupts is the last.
+    """
+    fits: list[LeastSquares] = []
     settings = settings_of(asdict(options))
-    checkpoint = Checkpoint(search, file, settings, "give another --out, or --fresh")
-    if file.exists() and not options.fresh:
-        checkpoint.resume()
-    return SearchLoop(options.iterations, "fitting", console=console).run(search, checkpoint) == "interrupted"
+    for count in counts:
+
+        def see(z: Tensor, count: int = count) -> Tensor:
+            return predict(z, count).transpose(0, 1).flatten(1)
+
+        fit = LeastSquares(see, data[:count].transpose(0, 1).flatten(1), fits[-1].z if fits else start)
+        file = options.out / f"fit-of-{count}.pt"
+        checkpoint = Checkpoint(fit, file, settings, "give another --out, or --fresh")
+        if file.exists() and not options.fresh:
+            checkpoint.resume()
+        fits.append(fit)
+        label = f"fitting {count} of {len(data)} moments"
+        if SearchLoop(options.iterations, label, console=console).run(fit, checkpoint) == "interrupted":
+            break
+    return fits
