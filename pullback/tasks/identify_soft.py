@@ -107,9 +107,10 @@ def run(options: Options) -> Identified:
 def build() -> SoftSim:
     """Return the cube above the floor, on its way down."""
     half = 0.5 * EDGE
+    rubber = Elastic(youngs=TRUTH["youngs"], poisson=TRUTH["poisson"], density=DENSITY, viscosity=VISCOSITY)
     cube = block(
         (-half, -half, START), (half, half, START + EDGE), spacing=0.5 * CELL, name="cube",
-        material=Elastic(**TRUTH, density=DENSITY, viscosity=VISCOSITY), velocity=(0.0, 0.0, -SPEED),
+        material=rubber, velocity=(0.0, 0.0, -SPEED),
     )  # fmt: skip
     room = Domain((-EDGE, -EDGE, 0.0), (EDGE, EDGE, 3.0 * EDGE), CELL, sides={"z-": "separate"})
     return SoftSim(room, [cube], dt=DT, gravity=(0.0, 0.0, -9.81), dtype=torch.float64)
