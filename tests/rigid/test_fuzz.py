@@ -16,7 +16,7 @@ from checks.random_worlds import KINDS, draw
 from pullback.rigid.state import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-SEEDS = {"flight": (2, 3), "passive": (4, 8), "driven": (8, 11), "chaos": (9, 13), "crowded": (8, 10), "violent": (1, 5)}
+SEEDS = {"flight": (2, 3), "passive": (4, 8), "driven": (8, 11), "chaos": (9, 13), "crowded": (8, 10), "violent": (5,)}
 SEEDS_WITH = {"shapes": 175, "loops": 60, "compliant": 86}
 STEPS = 48
 

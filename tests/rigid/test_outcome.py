@@ -54,7 +54,7 @@ def test_a_world_that_is_not_finite_is_told_once_with_the_joint_and_a_step_that_
     sim = arm(2e4)
     state = sim.initial_state(2)
     state.qd[1] = 1.0
-    states, said = told(sim.rollout, state, 400)
+    _, said = told(sim.rollout, state, 400)
     assert len(said) == 1
     assert "became not finite in step" in said[0]
     assert "need substeps below" in said[0]
