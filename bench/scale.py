@@ -14,6 +14,7 @@ import argparse
 import json
 import resource
 import time
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ def owners(mesh: th.Mesh, work: np.ndarray, parts: int) -> dict[str, np.ndarray]
         owner = np.zeros(len(work), dtype=np.int32)
         owner[order] = np.minimum((share * parts).astype(np.int32), parts - 1)
         found[name] = owner
-    import pymetis
+    pymetis: Any = import_module("pymetis")
 
     sides: dict[tuple[int, ...], list[int]] = {}
     for face in FACES:
