@@ -16,6 +16,17 @@ def blocks_of(page, kind="python"):
     return re.findall(rf"```{kind}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
+def test_the_first_lines_of_the_page(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnxscript")
+    monkeypatch.chdir(tmp_path)
+    first = blocks_of("learning.md")[0]
+    shorter = first.replace("iterations=200", "iterations=2").replace("worlds=64", "worlds=4")
+    assert shorter.count("worlds=4") == 2
+    exec(shorter, {})
+    assert float(capsys.readouterr().out.splitlines()[-1].split("(")[1].split(")")[0].split(",")[0]) < 0.0
+    assert {"cart_pole.pt", "policy.pt", "policy.onnx"} <= {file.name for file in Path("out").iterdir()}
+
+
 def test_the_environment_of_the_page():
     names: dict = {}
     exec(next(block for block in blocks_of("learning.md") if "class Reach" in block), names)
