@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -290,7 +291,12 @@ _active: Ranks | None = None
 
 def ranks() -> Ranks:
     """Return the ranks that run together: one, unless `start_ranks` joined others."""
-    return _active or Ranks()
+    return _active or _alone()
+
+
+@cache
+def _alone() -> Ranks:
+    return Ranks()
 
 
 def start_ranks(timeout: float = TIMEOUT) -> Ranks:
@@ -304,7 +310,7 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
         return _active
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or not dist.is_available():
-        return Ranks()
+        return _alone()
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pullback.rigid.world.world import World
 from pullback.soft import ClothRollout, ClothSim, Fabric, sheet
-from pullback.tasks.common.least_squares import solve_in_stages
+from pullback.tasks.common.least_squares import GuessOptions, solve_in_stages
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure
 from pullback.viewer.replay import save_replay
@@ -38,19 +38,11 @@ GOAL = 0.05
 
 
 @dataclass
-class Options:
+class Options(GuessOptions):
     """How to identify."""
 
     iterations: int = 12
     """The most iterations on the first moments, and again on all: six falls of the cloth each, for each guess."""
-    guesses: int = 5
-    """First guesses, one for each seed from `seed` on."""
-    seed: int = 0
-    """Seed of the first guess and of the noise."""
-    fresh: bool = False
-    """Start over; otherwise an interrupted run in the same folder is resumed."""
-    out: Path = Path("out")
-    """Folder for numbers, picture and replay."""
     replay: bool = True
     """Write a replay."""
 

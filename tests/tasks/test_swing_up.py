@@ -64,7 +64,7 @@ def test_the_return_is_the_sum_of_rewards():
 
 
 FINE = 64
-"""Substeps of a control in which no link turns by 0.015 rad."""
+"""Substeps of a control in which no link turns by 0.25 rad."""
 
 
 @pytest.mark.parametrize(("links", "substeps"), [(2, 1), (3, 1), (2, 8)])
@@ -78,8 +78,8 @@ def test_the_tip_reaches_the_top_and_mujoco_agrees(links, substeps):
     total = system.returns(sim.rollout(sim.initial_state(), swing.controls[:, :1]).q).item()
     assert by_mujoco(links, FINE, swing.controls[:, 0].numpy()) == pytest.approx(total, abs=1e-4)
     if substeps == 8:
-        # motors did nearly all of it; steps may take energy out
-        assert swing.ends(swing.energy.numerical) < 0.05 * swing.ends(swing.energy.gained)
+        # motors did nearly all of it
+        assert abs(swing.ends(swing.energy.numerical)) < 0.05 * swing.ends(swing.energy.gained)
 
 
 def by_mujoco(links: int, substeps: int, controls: np.ndarray) -> float:

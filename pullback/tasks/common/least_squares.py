@@ -12,7 +12,8 @@ residuals this is cheaper than adjoints, one of which gives Jᵀ r but not JᵀJ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,20 @@ LONGEST = 1.0
 """The most that an unknown moves in an iteration."""
 AT_REST = 1e-4
 """A problem is solved when a step moves no unknown by more than this."""
+
+
+@dataclass
+class GuessOptions:
+    """Options of a task that searches from several first guesses."""
+
+    guesses: int = 5
+    """First guesses, one for each seed from `seed` on."""
+    seed: int = 0
+    """Seed of the first guess and of the noise."""
+    fresh: bool = False
+    """Start over; otherwise an interrupted run in the same folder is resumed."""
+    out: Path = Path("out")
+    """Folder for numbers, picture and replay."""
 
 
 class LeastSquares:
