@@ -20,9 +20,9 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """A growing part over `steps` steps; nodes in the order of their birth, then of their elements, unless it says
-    otherwise.
+    """A growing part over `steps` steps; nodes in the order of their birth unless it says otherwise.
 
+    Those that are born together stand in the order of their elements.
     user (n,): each node's number in the mesh; rank (n,): each mesh node's number here; elements (e,): the same of
     elements; corners (e, 8); slots (n, 8): where a node's corners stand, 8 element + corner, 8 e where there is none;
     more_starts (n + 1,), more: the same for the ninth and later ones;

@@ -138,7 +138,7 @@ def test_a_uniform_part_in_air_of_its_temperature_stays_as_it_is():
 
 
 def test_nodes_stand_as_their_elements_do():
-    """The thread of the first half of the elements also has the first half of the nodes: a box numbers them otherwise."""
+    """The thread of the first half of the elements has the first half of the nodes; a box numbers them otherwise."""
     mesh = th.box((0.01, 0.01, 0.01), 1e-3)
     process = th.Process(mesh, material=th.constant_material(10.0, 500.0, 8000.0), dt=1e-3, duration=1e-2)
     growth = process.growth
