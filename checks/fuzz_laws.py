@@ -109,9 +109,9 @@ class Laws:
             masses = M[:, at, at] + dt * torch.diag(damping[at])
             rows = [lone_bias(m, rotor, rate, dt) for m, rate in zip(masses, v[:, at])]
             h[:, at] += torch.stack(rows)
-        kept = tree_corrections(robot, q, v, M, turning, dt)
-        # dampers and servos act at the state after the step, eq. (10) of integration.md, before what keeps the energy
-        # of trees; the velocity without contact has those at their limits that are so at the end
+        kept = tree_corrections(robot, q, v, M, dt)
+        # dampers and servos act at the state after the step, eq. (10) of integration.md, before what corrects
+        # the velocity products of trees; the velocity without contact has those at their limits that are so at the end
         unbounded, slope, limit = servo_forces(item, robot, q, v, self.u[:, u_at], dt)
         at_the_end = unbounded + slope * (v1 - kept - v)
         tau = at_the_end.clamp(-limit, limit) - damping * (v1 - kept)

@@ -1,7 +1,7 @@
 """What the step adds to the velocity of trees that turn fast, for many steps at once.
 
-Equations (7) to (11) of docs/derivations/gyroscopic.md once more, from the robots' own functions in float64; of one
-step and by plain dynamics they stand in `tests/reference/tree_energy.py`.
+Equations (7) to (11) and (16) of docs/derivations/gyroscopic.md once more, from the robots' own functions in float64;
+of one step and by plain dynamics they stand in `tests/reference/tree_energy.py`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import torch
 import pullback as pb
 from pullback.description.compile import WORLD
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotate
-from tests.reference.tree_energy import FAST, SLOW, dofs_of, smooth_step, trees
+from tests.reference.tree_energy import FAST, SECOND_FROM, SECOND_FULL, SLOW, dofs_of, ramp, trees
 
 Tensor = torch.Tensor
 
 
-def tree_corrections(robot: pb.RobotModel, q: Tensor, v: Tensor, M: Tensor, axes_rate: Tensor, dt: float) -> Tensor:
-    """Return by how much velocities (n, nv) change so that fast trees keep the energy before their last move."""
+def tree_corrections(robot: pb.RobotModel, q: Tensor, v: Tensor, M: Tensor, dt: float) -> Tensor:
+    """Return by how much velocities (n, nv) change by velocity products half a step on, and by energy that is kept."""
     found, groups = torch.zeros_like(v), trees(robot.model)
     if not groups or not len(v):
         return found
     # straight motion of a root changes nothing, and large numbers would be subtracted
-    v, axes_rate = v.clone(), axes_rate.clone()
+    v = v.clone()
     for body in robot.model.bodies:
         if body.kind == "free" and body.parent == WORLD:
-            v[:, body.v_start + 3 : body.v_start + 6] = axes_rate[:, body.v_start + 3 : body.v_start + 6] = 0.0
-    products = robot.compute_non_linear_effects(q, v, use_damping=False, gravity=torch.zeros(len(q), 3, dtype=q.dtype))
-    ahead = v + dt * (axes_rate - torch.linalg.solve(M, products))
+            v[:, body.v_start + 3 : body.v_start + 6] = 0.0
+    first = after_products(robot, q, v, v, M, dt)
+    second = after_products(robot, q, v, 0.5 * (v + first), M, dt)
     M_before = robot.compute_lagrangian_inertia_matrix(robot.manifold.retract(q, -dt * v))
     before = v.clone()
     for body in robot.model.bodies:
@@ -36,8 +36,9 @@ def tree_corrections(robot: pb.RobotModel, q: Tensor, v: Tensor, M: Tensor, axes
             before[:, linear] = rotate(quaternion_from_vector(dt * v[:, w]), v[:, linear])
     for bodies in groups:
         own, turning = dofs_of(robot.model, bodies)
-        weight = smooth_step(((dt * v[:, turning]).square().sum(1) - SLOW**2) / (FAST**2 - SLOW**2))
-        e, v_before = ahead[:, own], before[:, own]
+        start, v_before = first[:, own], before[:, own]
+        e = start + ramp(dt * v[:, turning], SECOND_FROM, SECOND_FULL)[:, None] * (second[:, own] - start)
+        weight = ramp(dt * v[:, turning], SLOW, FAST)
         p, p_before = ((N[:, own][:, :, own] @ x[..., None])[..., 0] for N, x in ((M, e), (M_before, v_before)))
         energy, energy_before = 0.5 * (e * p).sum(1), 0.5 * (v_before * p_before).sum(1)
         centre, centre_before = torch.zeros_like(e), torch.zeros_like(e)
@@ -50,5 +51,16 @@ def tree_corrections(robot: pb.RobotModel, q: Tensor, v: Tensor, M: Tensor, axes
             centre_before[:, 3:6] = rotate(quaternion_from_vector(-dt * v[:, own[:3]]), p_before[:, 3:6] / mass)
         scale = (energy_before / energy).clamp(max=1.0).sqrt()[:, None]
         change = weight[:, None] * (centre_before + scale * (e - centre) - e)
-        found[:, own] = torch.where(weight[:, None] > 0.0, change, torch.zeros_like(change))
+        found[:, own] = e - start + torch.where(weight[:, None] > 0.0, change, torch.zeros_like(change))
     return found
+
+
+def after_products(robot: pb.RobotModel, q: Tensor, v: Tensor, x: Tensor, M: Tensor, dt: float) -> Tensor:
+    """Return velocities (n, nv) after velocity products at x, in the axes before the step."""
+    products = robot.compute_non_linear_effects(q, x, use_damping=False, gravity=torch.zeros(len(q), 3, dtype=q.dtype))
+    rate = torch.zeros_like(x)
+    for body in robot.model.bodies:
+        if body.kind == "free":
+            w, linear = slice(body.v_start, body.v_start + 3), slice(body.v_start + 3, body.v_start + 6)
+            rate[:, linear] = torch.linalg.cross(x[:, w], x[:, linear])
+    return v + dt * (rate - torch.linalg.solve(M, products))

@@ -173,6 +173,14 @@ def held_forces(
     return zero.index_add(0, dofs, forces), zero.index_add(0, dofs, inertias)
 
 
+def axes_rate(model: Model, v: Tensor) -> Tensor:
+    """Return w x v of free joints, what their linear accelerations lack in fixed axes."""
+    rate = torch.zeros_like(v)
+    for at in free_starts(model):
+        rate = replaced(rate, at + 3, torch.linalg.cross(v[at : at + 3], v[at + 3 : at + 6]))
+    return rate
+
+
 def free_velocity(
     model: Model, parameters: Parameters, M: Tensor, q: Tensor, qd: Tensor, tau: Tensor, gravity: Tensor, dt: float
 ) -> Tensor:
@@ -187,12 +195,9 @@ def free_velocity(
     for at, n in lone_bodies(model):
         own = slice(at, at + n)
         h = replaced(h, at, h[own] + lone_bias(M[own, own], armature[own], qd[own], dt))
-    axes_rate = torch.zeros_like(qd)
-    for at in free_starts(model):
-        axes_rate = replaced(axes_rate, at + 3, torch.linalg.cross(qd[at : at + 3], qd[at + 3 : at + 6]))
-    move, turned = partial(integrate, model), partial(turn_axes, model)
-    correction = tree_correction(model, parameters, q, qd, axes_rate, dt, move, turned)
-    return qd + correction + dt * (torch.linalg.solve(M, tau - h) + axes_rate)
+    rate, move, turned = partial(axes_rate, model), partial(integrate, model), partial(turn_axes, model)
+    correction = tree_correction(model, parameters, q, qd, rate, dt, move, turned)
+    return qd + correction + dt * (torch.linalg.solve(M, tau - h) + rate(qd))
 
 
 # -- contacts ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Trees that turn fast keep their energy, in plain float64 torch (docs/derivations/gyroscopic.md, section "Trees")."""
+"""Velocity products and energy of trees that turn fast, in float64 torch (docs/derivations/gyroscopic.md, "Trees")."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tests.reference.dynamics import Parameters, dof_values, inverse_dynamics, m
 
 Tensor = torch.Tensor
 
+SECOND_FROM, SECOND_FULL = 0.02, 0.04
+"""Turns of a tree [rad] in a step between which velocity products come to be those half a step on."""
 SLOW, FAST = 0.25, 0.5
-"""Turns of a tree [rad] in a step between which its energy begins to be kept."""
+"""The same, between which its energy begins to be kept."""
 
 
 def trees(model: Model) -> list[list[int]]:
@@ -41,35 +43,48 @@ def smooth_step(t: Tensor) -> Tensor:
     return t * t * (3.0 - 2.0 * t)
 
 
+def ramp(turns: Tensor, low: float, high: float) -> Tensor:
+    """Return the weight, 0 to 1, of a tree whose dofs turn by these angles [rad] (..., n) in a step."""
+    return smooth_step((turns.square().sum(-1) - low**2) / (high**2 - low**2))
+
+
 def tree_correction(
     model: Model,
     parameters: Parameters,
     q: Tensor,
     qd: Tensor,
-    axes_rate: Tensor,
+    axes_rate: Callable[[Tensor], Tensor],
     dt: float,
     move: Callable[[Tensor, Tensor], Tensor],
     turn: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Return by how much the velocity after the velocity products changes so that trees keep their energy.
 
-    `axes_rate` is what free joints' linear accelerations lack, `move` moves coordinates by a displacement, `turn` turns
-    the linear velocities of free joints into the axes after one.
+    `axes_rate` gives what free joints' linear accelerations lack, `move` moves coordinates by a displacement, `turn`
+    turns the linear velocities of free joints into the axes after one.
     """
     N, zero = mass_matrix(model, parameters, q), torch.zeros_like(qd)
-    products = inverse_dynamics(model, parameters, q, qd, zero, gravity=torch.zeros(3, dtype=q.dtype))
-    ahead = qd + dt * axes_rate - dt * torch.linalg.solve(N, products)
+
+    def after_products(x: Tensor) -> Tensor:
+        products = inverse_dynamics(model, parameters, q, x, zero, gravity=torch.zeros(3, dtype=q.dtype))
+        return qd + dt * axes_rate(x) - dt * torch.linalg.solve(N, products)
+
+    first = after_products(qd)
+    second = after_products(0.5 * (qd + first))
     armature = dof_values(model, parameters["joint_armature"])
     before = turn(qd, -dt * qd)
     N_before = mass_matrix(model, parameters, move(q, -dt * qd))
     correction = zero
     for bodies in trees(model):
         own, turning = dofs_of(model, bodies)
-        weight = smooth_step((((dt * qd[turning]) ** 2).sum() - SLOW**2) / (FAST**2 - SLOW**2))
+        at, block = torch.tensor(own), torch.meshgrid(torch.tensor(own), torch.tensor(own), indexing="ij")
+        e, v = first[at], before[at]
+        ahead = e + ramp(dt * qd[turning], SECOND_FROM, SECOND_FULL) * (second[at] - e)
+        correction = correction.index_put((at,), ahead - e)
+        weight = ramp(dt * qd[turning], SLOW, FAST)
         if weight == 0.0:
             continue
-        at, block = torch.tensor(own), torch.meshgrid(torch.tensor(own), torch.tensor(own), indexing="ij")
-        e, v = ahead[at], before[at]
+        e, start = ahead, e
         p, p_before = N[block] @ e, N_before[block] @ v
         energy, energy_before = 0.5 * e @ p, 0.5 * v @ p_before
         centre, centre_before = torch.zeros_like(e), torch.zeros_like(e)
@@ -82,5 +97,5 @@ def tree_correction(
             centre_before = turn(carried, dt * qd)[at]
         scale = torch.sqrt(torch.clamp(energy_before / energy, max=1.0))
         kept = centre_before + scale * (e - centre)
-        correction = correction.index_put((at,), weight * (kept - e))
+        correction = correction.index_put((at,), e + weight * (kept - e) - start)
     return correction

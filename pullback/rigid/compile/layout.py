@@ -126,6 +126,9 @@ SCRATCH = Layout(
     Rows("tree_zeros", lambda n: max(n.nv, 3) * n.trees),
     Rows("tree_factor", lambda n: n.nv * n.nv * n.trees, "of the mass matrix without implicit damping"),
     Rows("tree_fall", lambda n: n.nv * n.trees, "acceleration by velocity products"),
+    Rows("tree_half", lambda n: n.nv * n.trees, "velocity half a step on"),
+    Rows("tree_half_fall", lambda n: n.nv * n.trees, "acceleration by velocity products there"),
+    Rows("tree_gain", lambda n: n.nv * n.trees, "by which those change the velocity after the step"),
     Rows("tree_ahead", lambda n: n.nv * n.trees, "velocity after the velocity products"),
     Rows("tree_velocity", lambda n: n.nv * n.trees, "the same without the travel of roots"),
     Rows("tree_momentum", lambda n: n.nv * n.trees),
@@ -216,7 +219,7 @@ SCRATCH = Layout(
     Rows("motion", lambda n: int(MOTION_ROWS) * n.nbody, "of bodies, under the rates of a term"),
     Rows("wrench", lambda n: 6 * n.nbody, "cotangents of poses"),
     Rows("recursion", lambda n: max(int(VJP_ROWS), int(PRODUCT_ROWS)) * n.nbody, "of adjoints of dynamics"),
-    Rows("tree_adj", lambda n: (2 * n.nq + 6 * n.nv) * n.trees, "of what the correction of trees reads"),
+    Rows("tree_adj", lambda n: (2 * n.nq + 8 * n.nv) * n.trees, "of what the correction of trees reads"),
     Rows("stage_adj", lambda n: (n.stages + 2) * (n.nq + n.nv) if n.stages else 0),
     Rows("slots", lambda n: n.slots * n.nstate, "states that the adjoint of a rollout keeps"),
 )

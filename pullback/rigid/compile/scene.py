@@ -79,8 +79,8 @@ POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
 MAX_EVENTS = wp.constant(8)  # touches that a step is split at
 
 MOTION_ROWS = wp.constant(12)  # a body's velocity and wrench
-TREE_ROWS = wp.constant(6)
-"""Numbers of a tree of bodies whose energy a step keeps (step/tree_energy_kernels.py)."""
+TREE_ROWS = wp.constant(8)
+"""Numbers of a tree of bodies whose velocity products a step corrects (step/tree_energy_kernels.py)."""
 
 
 @wp.struct

@@ -34,7 +34,6 @@ from pullback.rigid.step.step_kernels import (
     write_velocities,
 )
 from pullback.rigid.step.step_vjp_kernels import step_vjp
-from pullback.rigid.step.tree_energy_kernels import is_corrected
 from pullback.rigid.step.variants import Step
 from pullback.robot.joint_kernels import (
     joint_nv,
@@ -131,11 +130,8 @@ def write_jacobian(
 
 @wp.func
 def is_smooth(job: Job, nc: int, sweeps: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed.
-
-    A step that corrects the velocity of a tree is not: its adjoint knows of that.
-    """
-    smooth = has_held_rows(job, sweeps) and job.scene.nloop == 0 and not is_corrected(job, w, scratch)
+    """Tell whether the impulses are a solution, to be differentiated as one, nothing bounces and no loop is closed."""
+    smooth = has_held_rows(job, sweeps) and job.scene.nloop == 0
     for c in range(nc):
         if scratch[job.scratch.blocks + c * BLOCK_ROWS + RESTITUTION, w] > scratch.dtype(0.0):
             smooth = False

@@ -24,6 +24,7 @@ from pullback.rigid.linearize.rows_kernels import (
     fill,
     solve_columns,
 )
+from pullback.rigid.linearize.tree_kernels import add_correction_change
 from pullback.rigid.solvers.implicit_kernels import (
     ROW,
     TEST_SECOND,
@@ -272,6 +273,7 @@ def velocity_jacobian(
     # the change of s at fixed impulses, then of the impulses
     solve_columns(scene.topology.nv, columns, True, scene.dof_parent, w, L, change)
     add_factor(linear_job, w, scratch, change)
+    add_correction_change(linear_job, parameters, w, scratch, nowhere, rows_from(work, place.right), change)
     if nc + ns > 0:
         A = rows_from(scratch, job.scratch.A)
         count = add_unknowns(

@@ -13,7 +13,7 @@ from pullback.rigid.step.actuator_kernels import (
 from pullback.rigid.step.dynamics_kernels import equations_of_motion, factorize, solve_transposed
 from pullback.rigid.step.gyroscopic_kernels import subtract_lone_forces, subtract_lone_forces_vjp
 from pullback.rigid.step.problem_kernels import Job, Motion
-from pullback.rigid.step.tree_energy_kernels import keep_energy_of_trees
+from pullback.rigid.step.tree_energy_kernels import correct_trees
 from pullback.robot.rnea_kernels import inverse_dynamics_vjp, robot_rows
 from pullback.robot.topology import DAMPING, DOF_ROWS
 from pullback.spatial.arrays import rows_from
@@ -66,7 +66,7 @@ def free_forces(
         rows_from(scratch, job.scratch.poses), force, L, rows_from(scratch, job.scratch.dynamics),
     )  # fmt: skip
     if job.stages == 0:
-        keep_energy_of_trees(job, q, qd, parameters, w, L, scratch)
+        correct_trees(job, q, qd, parameters, w, L, scratch)
     for v in range(scene.topology.nv):
         force[v, w] = -force[v, w]
     add_actuator_forces(job, q, qd, u, parameters, w, scratch, force)

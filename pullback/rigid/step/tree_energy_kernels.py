@@ -1,13 +1,17 @@
-"""Trees that turn fast keep their energy, and the adjoint (docs/derivations/gyroscopic.md, section "Trees").
+"""Velocity products of trees that turn fast, and their energy (docs/derivations/gyroscopic.md, section "Trees").
 
-Velocity products at the start of a step, e = qd + dt c - dt N^-1 h(q, qd), change the kinetic energy of a tree by the
-square of the angle a step. Before the last move, at q- = q (-) dt qd, the tree had the energy K-; so what is left of e
-beside the motion of the centre of mass is scaled back to it,
+Velocity products at the start of a step, e = qd + dt c(qd) - dt N^-1 h(q, qd), change the kinetic energy of a tree by
+the square of the angle a step. So they are taken once more at the velocity x half a step on,
 
-    v* = c- + s (e - c_e),    s^2 = min(1, K- / K),    correction = weight (v* - e)                      (9) to (11)
+    x = (qd + e) / 2,    f = qd + dt c(x) - dt N^-1 h(q, x),    e' = e + second (f - e)                    (7), (16)
+
+which leaves an error of third order. Where a tree turns so fast that this is no longer small, what is left of e' beside
+the motion of the centre of mass is scaled back to the energy K- before the last move, at q- = q (-) dt qd,
+
+    v* = c- + s (e' - c_e),    s^2 = min(1, K- / K),    correction = e' - e + weight (v* - e')             (9) to (11)
 
 K without the centre of mass, whose velocity c- goes on as it was. Contact, actuators and gravity come on top: they are
-passive in the metric of M(q), in which the energy of v* is K-. Trees that turn slowly have the weight zero, and cost a
+passive in the metric of M(q), in which the energy of v* is K-. Trees that turn slowly have the weights zero, and cost a
 sum of squares.
 """
 
@@ -22,22 +26,29 @@ from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.joint_kernels import joint_axis, joint_nv, joint_travels
 from pullback.robot.rnea_kernels import RobotRows32, RobotRows64, inverse_dynamics
 from pullback.robot.topology import DAMPING, DOF_ROWS, INERTIA_ROWS, Topology
-from pullback.spatial.arrays import load3, rows_from, store
+from pullback.spatial.arrays import accumulate, load3, rows_from
 from pullback.spatial.rotations import quaternion_from_vector
 from pullback.spatial.vectors import angular, rotation_from_quaternion
 
-SLOW = wp.constant(0.25)
+SECOND_FROM = wp.constant(0.02)
 """Root of the sum of squares of a tree's turns [rad] in a step, below which it is left as it is."""
+SECOND_FULL = wp.constant(0.04)
+"""The same, above which velocity products are those half a step on."""
+SLOW = wp.constant(0.25)
+"""The same, below which energy is left as it is."""
 FAST = wp.constant(0.5)
-"""The same, above which its energy is kept."""
+"""The same, above which it is kept."""
 
-# rows of a tree, at its root: weight and its slope by the squared angle, s (0: not scaled), energies, mass
+# rows of a tree, at its root: weight and its slope by the squared angle, s (0: not scaled), energies, mass, and weight
+# and slope of the products half a step on
 WEIGHT = wp.constant(0)
 SLOPE = wp.constant(1)
 SCALE = wp.constant(2)
 ENERGY = wp.constant(3)
 ENERGY_BEFORE = wp.constant(4)
 MASS = wp.constant(5)
+SECOND = wp.constant(6)
+SECOND_SLOPE = wp.constant(7)
 
 Array32 = wp.array2d(dtype=wp.float32)
 Array64 = wp.array2d(dtype=wp.float64)
@@ -103,21 +114,42 @@ def may_turn_fast(job: Job, dt: Any, qd: wp.array2d(dtype=Any), w: int):
     total = type(dt)(0.0)
     for v in range(job.scene.topology.nv):
         total += qd[v, w] * qd[v, w]
-    return dt * dt * total > type(dt)(SLOW) * type(dt)(SLOW)
+    return dt * dt * total > type(dt)(SECOND_FROM) * type(dt)(SECOND_FROM)
+
+
+@wp.func
+def keeps_some(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Tell whether the energy of some tree is kept."""
+    found = bool(False)
+    for i in range(job.scene.topology.nbody):
+        if job.scene.topology.parent[i] < 0 and is_kept(rows_from(scratch, job.scratch.trees), i, w):
+            found = True
+    return found
+
+
+@wp.func
+def write_weight(trees: wp.array2d(dtype=Any), row: int, angle: Any, low: Any, high: Any, w: int):
+    """Write a weight that rises from 0 to 1 between two squared angles, and its slope; return it: eq. (11)."""
+    t = wp.clamp((angle - low * low) / (high * high - low * low), type(angle)(0.0), type(angle)(1.0))
+    weight = t * t * (type(angle)(3.0) - t - t)
+    trees[row, w] = weight
+    trees[row + 1, w] = type(angle)(6.0) * t * (type(angle)(1.0) - t) / (high * high - low * low)
+    return weight
 
 
 @wp.func(inline=False)
 def write_weights(job: Job, dt: Any, qd: wp.array2d(dtype=Any), w: int, trees: wp.array2d(dtype=Any)):
-    """Write mass, weight and its slope of each tree; return whether one has a weight, eq. (11)."""
+    """Write the weights of each tree and their slopes, and zero as its mass and scale.
+
+    Return whether velocity products change, and whether some energy may be kept.
+    """
     topology = job.scene.topology
     zero = type(dt)(0.0)
     one = type(dt)(1.0)
-    total = zero
     for i in range(topology.nbody):
         row = i * TREE_ROWS
-        trees[row + WEIGHT, w] = zero
-        trees[row + SLOPE, w] = zero
-        trees[row + MASS, w] = zero
+        for r in range(TREE_ROWS):
+            trees[row + r, w] = zero
         if topology.parent[i] >= 0 or topology.is_leaf[i] == 0:
             angle = zero
             for k in range(joint_nv(topology, i)):
@@ -125,20 +157,17 @@ def write_weights(job: Job, dt: Any, qd: wp.array2d(dtype=Any), w: int, trees: w
                 angle += turn_share(topology, i, k, one) * rate * rate
             at = root_of(topology, i) * TREE_ROWS + WEIGHT
             trees[at, w] = trees[at, w] + angle
-            total += angle
-    low = type(dt)(SLOW) * type(dt)(SLOW)
-    found = bool(False)
-    if total > low:
-        width = type(dt)(FAST) * type(dt)(FAST) - low
-        for i in range(topology.nbody):
-            if topology.parent[i] < 0:
-                row = i * TREE_ROWS
-                t = wp.clamp((trees[row + WEIGHT, w] - low) / width, zero, one)
-                trees[row + WEIGHT, w] = t * t * (type(dt)(3.0) - t - t)
-                trees[row + SLOPE, w] = type(dt)(6.0) * t * (one - t) / width
-                if t > zero:
-                    found = True
-    return found
+    changes = bool(False)
+    keeps = bool(False)
+    for i in range(topology.nbody):
+        if topology.parent[i] < 0:
+            row = i * TREE_ROWS
+            angle = trees[row + WEIGHT, w]
+            if write_weight(trees, row + SECOND, angle, type(dt)(SECOND_FROM), type(dt)(SECOND_FULL), w) > zero:
+                changes = True
+            if write_weight(trees, row + WEIGHT, angle, type(dt)(SLOW), type(dt)(FAST), w) > zero:
+                keeps = True
+    return changes, keeps
 
 
 @wp.func
@@ -166,22 +195,88 @@ def keep_chosen(job: Job, trees: wp.array2d(dtype=Any), w: int, x: wp.array2d(dt
 # -- forward ---------------------------------------------------------------------------------------------------------
 
 
+@wp.func
+def write_factor(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
+):
+    """Write the factor of N, the mass matrix without the inertia that stands for joint damping."""
+    nv = job.scene.topology.nv
+    N = rows_from(scratch, job.scratch.tree_factor)
+    ahead = scratch.dtype(job.settings.ahead)
+    for r in range(nv * nv):
+        N[r, w] = M[r, w]
+    for v in range(nv):
+        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
+        N[v * nv + v, w] = N[v * nv + v, w] - ahead * damping
+    factorize(job.scene, w, N)
+
+
 @wp.func(inline=False)
-def find_products(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+def take_products(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, fall: wp.array2d(dtype=Any), velocity: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write N's factor, e, and momenta after and before: eqs. (7) and (8)."""
+    """Write -N^-1 h(q, x) and the velocity qd + dt c(x) - dt N^-1 h(q, x): eq. (7)."""
     scene = job.scene
     place = job.scratch
     nv = scene.topology.nv
     dt = scratch.dtype(job.settings.dt)
-    ahead = scratch.dtype(job.settings.ahead)
+    N = rows_from(scratch, place.tree_factor)
+    zeros = rows_from(scratch, place.tree_zeros)
+    robot = weightless_rows(
+        zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
+        rows_from(parameters, job.parameters.dofs),
+    )  # fmt: skip
+    inverse_dynamics(scene.topology, q, x, zeros, robot, w, fall, rows_from(scratch, place.dynamics))
+    for v in range(nv):
+        fall[v, w] = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w] * x[v, w] - fall[v, w]
+        velocity[v, w] = qd[v, w]
+    solve_transposed(scene, N, w, fall)
+    solve_factor(scene, N, w, fall)
+    add_axes_rate(scene, dt, x, w, velocity)
+    for v in range(nv):
+        velocity[v, w] = velocity[v, w] + dt * fall[v, w]
+
+
+@wp.func
+def find_products(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write N's factor, x, f - e, e' and the correction e' - e: eqs. (7) and (16)."""
+    topology = job.scene.topology
+    place = job.scratch
+    half = rows_from(scratch, place.tree_half)
+    gain = rows_from(scratch, place.tree_gain)
+    e = rows_from(scratch, place.tree_ahead)
+    for v in range(wp.max(topology.nv, 3)):
+        scratch[place.tree_zeros + v, w] = scratch.dtype(0.0)
+    write_factor(job, parameters, w, M, scratch)
+    take_products(job, q, qd, qd, parameters, w, rows_from(scratch, place.tree_fall), e, scratch)
+    for v in range(topology.nv):
+        half[v, w] = scratch.dtype(0.5) * (qd[v, w] + e[v, w])
+    take_products(job, q, qd, half, parameters, w, rows_from(scratch, place.tree_half_fall), gain, scratch)
+    for i in range(topology.nbody):
+        second = scratch[place.trees + root_of(topology, i) * TREE_ROWS + SECOND, w]
+        for k in range(joint_nv(topology, i)):
+            v = topology.v_start[i] + k
+            gain[v, w] = gain[v, w] - e[v, w]
+            scratch[place.correction + v, w] = second * gain[v, w]
+            e[v, w] = e[v, w] + second * gain[v, w]
+
+
+@wp.func(inline=False)
+def find_momenta(
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write velocities and momenta after the velocity products and before the last move: eq. (8)."""
+    scene = job.scene
+    place = job.scratch
+    dt = scratch.dtype(job.settings.dt)
     trees = rows_from(scratch, place.trees)
     zeros = rows_from(scratch, place.tree_zeros)
-    N = rows_from(scratch, place.tree_factor)
-    fall = rows_from(scratch, place.tree_fall)
-    ahead_velocity = rows_from(scratch, place.tree_ahead)
     e = rows_from(scratch, place.tree_velocity)
     p = rows_from(scratch, place.tree_momentum)
     q_before = rows_from(scratch, place.tree_q)
@@ -192,30 +287,13 @@ def find_products(
         zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
         rows_from(parameters, job.parameters.dofs),
     )  # fmt: skip
-    for v in range(wp.max(nv, 3)):
-        zeros[v, w] = scratch.dtype(0.0)
-    for r in range(nv * nv):
-        N[r, w] = M[r, w]
-    for v in range(nv):
-        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
-        N[v * nv + v, w] = N[v * nv + v, w] - ahead * damping
-    factorize(scene, w, N)
-    # velocity products, eq. (7)
-    inverse_dynamics(scene.topology, q, qd, zeros, robot, w, fall, work)
-    for v in range(nv):
-        fall[v, w] = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w] * qd[v, w] - fall[v, w]
-        ahead_velocity[v, w] = qd[v, w]
+    for v in range(scene.topology.nv):
+        e[v, w] = scratch[place.tree_ahead + v, w]
         before[v, w] = qd[v, w]
-    solve_transposed(scene, N, w, fall)
-    solve_factor(scene, N, w, fall)
-    add_axes_rate(scene, dt, qd, w, ahead_velocity)
-    for v in range(nv):
-        ahead_velocity[v, w] = ahead_velocity[v, w] + dt * fall[v, w]
-        e[v, w] = ahead_velocity[v, w]
     keep_chosen(job, trees, w, e)
     inverse_dynamics(scene.topology, q, zeros, e, robot, w, p, work)
     damped_back(job, parameters, e, w, p)
-    # where the tree came from, eq. (8)
+    # where the tree came from
     for r in range(scene.nq):
         q_before[r, w] = q[r, w]
     integrate(scene, -dt, qd, w, q_before)
@@ -256,7 +334,6 @@ def write_scales(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: w
         trees[row + MASS, w] = trees[row + MASS, w] + parameters[job.parameters.inertias + i * INERTIA_ROWS, w]
     for i in range(topology.nbody):
         row = i * TREE_ROWS
-        trees[row + SCALE, w] = zero
         if topology.parent[i] < 0 and trees[row + WEIGHT, w] > zero:
             mass = trees[row + MASS, w]
             energy = energy_beside_centre(
@@ -282,37 +359,46 @@ def carried_velocity(job: Job, i: int, w: int, scratch: wp.array2d(dtype=Any)):
     return (momentum * Q) / scratch[place.trees + i * TREE_ROWS + MASS, w], Q
 
 
+@wp.func
+def scaled_travel(job: Job, i: int, qd: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return v* - e' on the linear dofs of free root i, eq. (11)."""
+    place = job.scratch
+    first = job.scene.topology.v_start[i] + 3
+    tree = place.trees + i * TREE_ROWS
+    carried, Q = carried_velocity(job, i, w, scratch)
+    of_e = load3(scratch, place.tree_momentum + first, w) / scratch[tree + MASS, w]
+    gained = load3(qd, first, w) - load3(scratch, place.tree_ahead + first, w)
+    return gained + carried - scratch[tree + SCALE, w] * of_e
+
+
 @wp.func(inline=False)
-def write_correction(
+def add_kept_energy(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write by how much the velocity after a whole step is corrected, eqs. (10) and (11)."""
+    """Add weight (v* - e') to the correction, eqs. (10) and (11)."""
     topology = job.scene.topology
     place = job.scratch
     trees = rows_from(scratch, place.trees)
-    find_products(job, q, qd, parameters, w, M, scratch)
+    find_momenta(job, q, qd, parameters, w, scratch)
     write_scales(job, parameters, w, scratch)
     for i in range(topology.nbody):
         root = root_of(topology, i)
-        scale = trees[root * TREE_ROWS + SCALE, w]
-        weight = scratch.dtype(0.0)
         if is_kept(trees, root, w):
             weight = trees[root * TREE_ROWS + WEIGHT, w]
-        for k in range(joint_nv(topology, i)):
-            v = topology.v_start[i] + k
-            correction = (scale - scratch.dtype(1.0)) * scratch[place.tree_ahead + v, w]
-            scratch[place.correction + v, w] = weight * correction
-        if i == root and joint_travels(topology, i):
-            first = topology.v_start[i] + 3
-            carried, Q = carried_velocity(job, i, w, scratch)
-            of_e = load3(scratch, place.tree_momentum + first, w) / trees[i * TREE_ROWS + MASS, w]
-            gained = load3(qd, first, w) - load3(scratch, place.tree_ahead + first, w)
-            store(scratch, place.correction + first, w, weight * (gained + carried - scale * of_e))
+            lost = trees[root * TREE_ROWS + SCALE, w] - scratch.dtype(1.0)
+            for k in range(joint_nv(topology, i)):
+                v = topology.v_start[i] + k
+                if not is_travel(topology, i, k):
+                    kept = weight * lost * scratch[place.tree_ahead + v, w]
+                    scratch[place.correction + v, w] = scratch[place.correction + v, w] + kept
+            if i == root and joint_travels(topology, i):
+                kept3 = weight * scaled_travel(job, i, qd, w, scratch)
+                accumulate(scratch, place.correction + topology.v_start[i] + 3, w, kept3)
 
 
 @wp.func
-def keep_energy_of_trees(
+def correct_trees(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
@@ -322,9 +408,12 @@ def keep_energy_of_trees(
         dt = scratch.dtype(job.settings.dt)
         scratch[place.corrects, w] = scratch.dtype(0.0)
         if may_turn_fast(job, dt, qd, w):
-            if write_weights(job, dt, qd, w, rows_from(scratch, place.trees)):
+            changes, keeps = write_weights(job, dt, qd, w, rows_from(scratch, place.trees))
+            if changes:
                 scratch[place.corrects, w] = scratch.dtype(1.0)
-                write_correction(job, q, qd, parameters, w, M, scratch)
+                find_products(job, q, qd, parameters, w, M, scratch)
+            if keeps:
+                add_kept_energy(job, q, qd, parameters, w, scratch)
 
 
 @wp.func

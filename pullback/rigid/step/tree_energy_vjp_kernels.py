@@ -1,4 +1,4 @@
-"""The adjoint of the correction of trees that turn fast (docs/derivations/gyroscopic.md, eqs. (12) to (15))."""
+"""The adjoint of the correction of trees that turn fast (docs/derivations/gyroscopic.md, eqs. (12) to (17))."""
 
 from typing import Any
 
@@ -13,6 +13,8 @@ from pullback.rigid.step.tree_energy_kernels import (
     ENERGY_BEFORE,
     MASS,
     SCALE,
+    SECOND,
+    SECOND_SLOPE,
     SLOPE,
     WEIGHT,
     carried_velocity,
@@ -20,7 +22,9 @@ from pullback.rigid.step.tree_energy_kernels import (
     is_kept,
     is_travel,
     keep_chosen,
+    keeps_some,
     root_of,
+    scaled_travel,
     turn_share,
 )
 from pullback.robot.joint_kernels import joint_nv, joint_travels
@@ -70,6 +74,21 @@ def energy_vjp(
 
 
 @wp.func
+def add_angle_vjp(job: Job, root: int, adj_angle: Any, w: int, scratch: wp.array2d(dtype=Any)):
+    """Add the cotangent of qd for that of the squared angle by which a tree turns in a step."""
+    topology = job.scene.topology
+    dt = scratch.dtype(job.settings.dt)
+    for i in range(root, topology.nbody):
+        if root_of(topology, i) == root:
+            for k in range(joint_nv(topology, i)):
+                v = topology.v_start[i] + k
+                turned = adj_angle * (dt + dt) * dt * turn_share(topology, i, k, scratch.dtype(1.0))
+                scratch[job.scratch.adj_qd + v, w] = (
+                    scratch[job.scratch.adj_qd + v, w] + turned * scratch[job.scratch.qd + v, w]
+                )
+
+
+@wp.func
 def tree_vjp(job: Job, root: int, share: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Pull the cotangent of one tree's correction back to velocities and momenta; return that of its mass: eq. (12).
 
@@ -97,29 +116,28 @@ def tree_vjp(job: Job, root: int, share: Any, w: int, scratch: wp.array2d(dtype=
         if root_of(topology, i) == root:
             for k in range(joint_nv(topology, i)):
                 v = topology.v_start[i] + k
-                adj = share * scratch[place.adj_velocity + v, w]
-                asked += adj * scratch[place.correction + v, w] / weight
                 if not is_travel(topology, i, k):
-                    adj_scale += weight * adj * scratch[place.tree_ahead + v, w]
+                    adj = share * scratch[place.adj_velocity + v, w] * scratch[place.tree_ahead + v, w]
+                    asked += (scale - one) * adj
+                    adj_scale += weight * adj
     first = topology.v_start[root] + 3
     adj_mass = zero
     travels = joint_travels(topology, root)
     if travels:
         adj3 = (share * weight) * load3(scratch, place.adj_velocity + first, w)
         adj_scale -= wp.dot(adj3, load3(scratch, place.tree_momentum + first, w)) / mass
+        asked += wp.dot(adj3, scaled_travel(job, root, rows_from(scratch, place.qd), w, scratch)) / weight
     adj_energy, adj_energy_before = scale_vjp(job, root, adj_scale, w, scratch)
     adj_mass += energy_vjp(job, root, adj_energy, place.tree_velocity, place.tree_momentum, adj_e, adj_p, w, scratch)
     adj_mass += energy_vjp(
         job, root, adj_energy_before, place.tree_before, place.tree_momentum_before, adj_before, adj_p_before, w,
         scratch,
     )  # fmt: skip
-    by_angle = asked * scratch[tree + SLOPE, w] * (dt + dt) * dt
+    add_angle_vjp(job, root, asked * scratch[tree + SLOPE, w], w, scratch)
     for i in range(root, topology.nbody):
         if root_of(topology, i) == root:
             for k in range(joint_nv(topology, i)):
                 v = topology.v_start[i] + k
-                turned = by_angle * turn_share(topology, i, k, one) * scratch[place.qd + v, w]
-                scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + turned
                 scratch[adj_ahead + v, w] = (scale - one) * share * weight * scratch[place.adj_velocity + v, w]
     if travels:
         adj3 = (share * weight) * load3(scratch, place.adj_velocity + first, w)
@@ -148,26 +166,64 @@ def damping_vjp(
 
 
 @wp.func(inline=False)
-def correction_vjp(
-    job: Job, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+def products_vjp(
+    job: Job, x: int, fall: int, adj_velocity: int, adj_x: int, parameters: wp.array2d(dtype=Any), w: int,
+    adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of qd, of x and of all else that `take_products` reads, for that of its velocity: eq. (14)."""
+    scene = job.scene
+    place = job.scratch
+    rows = job.parameters
+    nv = scene.topology.nv
+    dt = scratch.dtype(job.settings.dt)
+    N = rows_from(scratch, place.tree_factor)
+    lam = rows_from(scratch, place.tree_adj + 5 * nv)
+    robot = robot_rows(
+        nowhere, rows_from(scratch, place.tree_zeros), rows_from(parameters, rows.placements),
+        rows_from(parameters, rows.inertias), rows_from(parameters, rows.dofs),
+    )  # fmt: skip
+    adj_robot = robot_rows(
+        nowhere, nowhere, rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
+        rows_from(adj_parameters, rows.dofs),
+    )  # fmt: skip
+    for v in range(nv):
+        scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + scratch[adj_velocity + v, w]
+        lam[v, w] = -dt * scratch[adj_velocity + v, w]
+    add_axes_rate_vjp(
+        scene, dt, rows_from(scratch, x), rows_from(scratch, adj_velocity), w, rows_from(scratch, adj_x)
+    )  # fmt: skip
+    solve_transposed(scene, N, w, lam)
+    solve_factor(scene, N, w, lam)
+    inverse_dynamics_vjp(
+        scene.topology, rows_from(scratch, place.q), rows_from(scratch, x), rows_from(scratch, fall), robot, lam, w,
+        rows_from(scratch, place.adj_q), rows_from(scratch, adj_x), nowhere, adj_robot,
+        rows_from(scratch, place.recursion),
+    )  # fmt: skip
+    for v in range(nv):
+        damped = parameters[rows.dofs + DOF_ROWS * v + DAMPING, w] * lam[v, w]
+        scratch[adj_x + v, w] = scratch[adj_x + v, w] - damped
+    damping_vjp(job, -scratch.dtype(1.0), lam, rows_from(scratch, x), w, adj_parameters)
+    damping_vjp(job, -scratch.dtype(job.settings.ahead), lam, rows_from(scratch, fall), w, adj_parameters)
+
+
+@wp.func(inline=False)
+def kept_energy_vjp(
+    job: Job, share: Any, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
     scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the cotangents of the state and of parameters for what `adj_velocity` asks of the correction of trees."""
+    """Write the cotangent of e', and add the others of all that `add_kept_energy` reads: eqs. (12) to (15)."""
     scene = job.scene
     topology = scene.topology
     place = job.scratch
     rows = job.parameters
     nv = topology.nv
-    zero = scratch.dtype(0.0)
     dt = scratch.dtype(job.settings.dt)
     ahead = scratch.dtype(job.settings.ahead)
-    share = scratch[place.span, w] / dt
     q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
     adj_q = rows_from(scratch, place.adj_q)
     adj_qd = rows_from(scratch, place.adj_qd)
     zeros = rows_from(scratch, place.tree_zeros)
-    fall = rows_from(scratch, place.tree_fall)
     e = rows_from(scratch, place.tree_velocity)
     before = rows_from(scratch, place.tree_before)
     trees = rows_from(scratch, place.trees)
@@ -177,7 +233,7 @@ def correction_vjp(
     adj_e = rows_from(adj_p, 3 * nv)
     adj_before = rows_from(adj_p, 4 * nv)
     lam = rows_from(adj_p, 5 * nv)
-    adj_q_before = rows_from(adj_p, 6 * nv)
+    adj_q_before = rows_from(adj_p, 8 * nv)
     adj_start = rows_from(adj_q_before, scene.nq)
     work = rows_from(scratch, place.recursion)
     robot = robot_rows(
@@ -188,8 +244,6 @@ def correction_vjp(
         nowhere, nowhere, rows_from(adj_parameters, rows.placements), rows_from(adj_parameters, rows.inertias),
         rows_from(adj_parameters, rows.dofs),
     )  # fmt: skip
-    for r in range(6 * nv + scene.nq):
-        adj_p[r, w] = zero
     for i in range(topology.nbody):
         if topology.parent[i] < 0 and is_kept(trees, i, w):
             adj_mass = tree_vjp(job, i, share, w, scratch)
@@ -205,21 +259,8 @@ def correction_vjp(
     damped_back(job, parameters, adj_p, w, adj_e)
     damping_vjp(job, -ahead, adj_p, e, w, adj_parameters)
     keep_chosen(job, trees, w, adj_e)
-    # velocity products, eq. (14)
     for v in range(nv):
         adj_ahead[v, w] = adj_ahead[v, w] + adj_e[v, w]
-        adj_qd[v, w] = adj_qd[v, w] + adj_ahead[v, w]
-        lam[v, w] = -dt * adj_ahead[v, w]
-    add_axes_rate_vjp(scene, dt, qd, adj_ahead, w, adj_qd)
-    solve_transposed(scene, rows_from(scratch, place.tree_factor), w, lam)
-    solve_factor(scene, rows_from(scratch, place.tree_factor), w, lam)
-    inverse_dynamics_vjp(
-        topology, q, qd, fall, robot, lam, w, adj_q, adj_qd, nowhere, adj_robot, work
-    )  # fmt: skip
-    for v in range(nv):
-        adj_qd[v, w] = adj_qd[v, w] - parameters[rows.dofs + DOF_ROWS * v + DAMPING, w] * lam[v, w]
-    damping_vjp(job, -scratch.dtype(1.0), lam, qd, w, adj_parameters)
-    damping_vjp(job, -ahead, lam, fall, w, adj_parameters)
     # where the tree came from, eq. (15)
     inverse_dynamics_vjp(
         topology, rows_from(scratch, place.tree_q), zeros, before, robot, adj_p_before, w, adj_q_before, nowhere,
@@ -234,3 +275,56 @@ def correction_vjp(
         adj_q[r, w] = adj_q[r, w] + adj_start[r, w]
     for v in range(nv):
         adj_qd[v, w] = adj_qd[v, w] + lam[v, w] + adj_before[v, w]
+
+
+@wp.func
+def second_order_vjp(job: Job, share: Any, w: int, scratch: wp.array2d(dtype=Any)):
+    """Write the cotangents of f and of e for those of the correction and of e'; add that of the weight: eq. (17)."""
+    topology = job.scene.topology
+    place = job.scratch
+    adj_ahead = place.tree_adj + 2 * topology.nv
+    adj_f = place.tree_adj + 6 * topology.nv
+    for root in range(topology.nbody):
+        if topology.parent[root] < 0:
+            tree = place.trees + root * TREE_ROWS
+            second = scratch[tree + SECOND, w]
+            asked = scratch.dtype(0.0)
+            for i in range(root, topology.nbody):
+                if root_of(topology, i) == root:
+                    for k in range(joint_nv(topology, i)):
+                        v = topology.v_start[i] + k
+                        adj = share * scratch[place.adj_velocity + v, w] + scratch[adj_ahead + v, w]
+                        asked += adj * scratch[place.tree_gain + v, w]
+                        scratch[adj_f + v, w] = second * adj
+                        scratch[adj_ahead + v, w] = scratch[adj_ahead + v, w] - second * adj
+            add_angle_vjp(job, root, asked * scratch[tree + SECOND_SLOPE, w], w, scratch)
+
+
+@wp.func(inline=False)
+def correction_vjp(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the cotangents of the state and of parameters for what `adj_velocity` asks of the correction of trees."""
+    place = job.scratch
+    nv = job.scene.topology.nv
+    share = scratch[place.span, w] / scratch.dtype(job.settings.dt)
+    adj_ahead = place.tree_adj + 2 * nv
+    adj_f = place.tree_adj + 6 * nv
+    adj_half = place.tree_adj + 7 * nv
+    for r in range(8 * nv + job.scene.nq):
+        scratch[place.tree_adj + r, w] = scratch.dtype(0.0)
+    if keeps_some(job, w, scratch):
+        kept_energy_vjp(job, share, parameters, w, adj_parameters, scratch, nowhere)
+    second_order_vjp(job, share, w, scratch)
+    products_vjp(
+        job, place.tree_half, place.tree_half_fall, adj_f, adj_half, parameters, w, adj_parameters, scratch, nowhere
+    )
+    # the velocity half a step on
+    for v in range(nv):
+        adj = scratch.dtype(0.5) * scratch[adj_half + v, w]
+        scratch[place.adj_qd + v, w] = scratch[place.adj_qd + v, w] + adj
+        scratch[adj_ahead + v, w] = scratch[adj_ahead + v, w] + adj
+    products_vjp(
+        job, place.qd, place.tree_fall, adj_ahead, place.adj_qd, parameters, w, adj_parameters, scratch, nowhere
+    )
