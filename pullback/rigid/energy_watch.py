@@ -15,6 +15,7 @@ import torch
 
 from pullback.core.errors import SimulationWarning
 from pullback.core.finite import is_readable
+from pullback.description.joints import KIND_NUMBER
 from pullback.rigid.compile.scene import ACTUATOR_ROWS
 from pullback.rigid.state import ENERGY, State, Status, Trajectory
 
@@ -124,6 +125,12 @@ def gain_text(sim: Sim, states: Trajectory, total: Array, gained: Array) -> str:
         f"worlds in all)"
     )
     a = sim.arrays
+    inner = np.flatnonzero((a.kind == KIND_NUMBER["free"]) & (a.parent >= 0))
+    if len(inner):
+        text += (
+            f"; {a.body_names[int(inner[0])]} floats, but its place is given against another link that turns: added to "
+            "the world as a robot of its own it would not gain"
+        )
     speed = states.qd[:, first].detach().abs().amax(0).double().numpy()
     # bodies by themselves turn without gain
     has_parent = a.parent[a.dof_body] >= 0

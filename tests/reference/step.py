@@ -16,7 +16,7 @@ Which contacts there are, and which of their bounds are active, is decided by va
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import torch
@@ -175,10 +175,8 @@ def held_forces(
 
 def axes_rate(model: Model, v: Tensor) -> Tensor:
     """Return w x v of free joints, what their linear accelerations lack in fixed axes."""
-    rate = torch.zeros_like(v)
-    for at in free_starts(model):
-        rate = replaced(rate, at + 3, torch.linalg.cross(v[at : at + 3], v[at + 3 : at + 6]))
-    return rate
+    rates = {at + 3: torch.linalg.cross(v[at : at + 3], v[at + 3 : at + 6]) for at in free_starts(model)}
+    return reduce(lambda x, at: replaced(x, at, rates[at]), rates, torch.zeros_like(v))
 
 
 def free_velocity(
@@ -190,8 +188,7 @@ def free_velocity(
     """
     h = inverse_dynamics(model, parameters, q, qd, torch.zeros_like(qd), gravity=gravity)
     h = h + dof_values(model, parameters["joint_damping"]) * qd
-    added = (M - mass_matrix(model, parameters, q)).diagonal()
-    armature = dof_values(model, parameters["joint_armature"]) + added
+    armature = dof_values(model, parameters["joint_armature"]) + (M - mass_matrix(model, parameters, q)).diagonal()
     for at, n in lone_bodies(model):
         own = slice(at, at + n)
         h = replaced(h, at, h[own] + lone_bias(M[own, own], armature[own], qd[own], dt))

@@ -6,7 +6,8 @@ import torch
 
 import pullback as pb
 from pullback.description.compile import compile_tree
-from pullback.description.tree import Joint, JointType, Link, Pose, Tree
+from pullback.description.tree import Joint, JointType, Link, Pose, Shape, Tree
+from pullback.rigid.energy_watch import gain_text
 from tests.reference.dynamics import center_of_mass, description_parameters
 from tests.reference.step import Settings, step
 from tests.rigid.worlds import F64
@@ -58,6 +59,25 @@ def undriven(base: str) -> pb.World:
     return made
 
 
+def rolling(dtype: torch.dtype) -> pb.World:
+    """Return a world with a driven tree that lies on the ground with its first link, a ball."""
+    made, description = pb.World(), tree(HELD)
+    description.links[0].shapes.append(Shape("sphere", (0.3,)))
+    robot = pb.RobotModel(compile_tree(description, "floating"), dtype=dtype)
+    drives = {name: pb.Torque() for name in ("joint0", "joint2")}
+    made.add(robot, name="tree", position=(0.0, 0.0, 0.3), actuators=drives)
+    made.add_ground(friction=0.8)
+    return made
+
+
+def pressed(sim: pb.Sim, speed: float) -> pb.State:
+    """Return a state of `rolling` with the ball a millimetre in the ground: a gap of zero is a kink."""
+    state = start(sim, speed)
+    q = state.q.clone()
+    q[:, 2] = 0.299
+    return pb.State(q, state.qd)
+
+
 def start(sim: pb.Sim, speed: float, worlds: int = 1) -> pb.State:
     """Return states in which all dofs move at about `speed` [rad/s, m/s], after a few steps."""
     q = sim.initial_state(worlds).q
@@ -67,13 +87,13 @@ def start(sim: pb.Sim, speed: float, worlds: int = 1) -> pb.State:
 
 @pytest.mark.parametrize("base", KINDS)
 def test_a_tree_that_turns_fast_does_not_gain(base):
-    """At more than a radian a step, where it would have 1e5 times its energy and more."""
+    """At more than a radian a step, where it would have 1e5 times its energy and more; what is kept goes down only."""
     sim = undriven(base).compile(dt=DT, dtype=F64)
     states = sim.rollout(start(sim, 40.0, 16), 200)
     energy = torch.stack([sim.energies(state)[0] for state in (states[0], *(states[-k] for k in range(20, 0, -1)))])
     ratio = energy[1:].mean(0) / energy[0]
     assert (ratio < 1.4).all(), ratio
-    assert (ratio > 0.3).all(), ratio
+    assert (ratio > 0.03).all(), ratio
 
 
 def test_the_centre_of_mass_goes_straight_on():
@@ -140,6 +160,63 @@ def test_gradients_are_differences(base, speed):
                 ends.append(float(loss(*moved)))
             expected = (ends[0] - ends[1]) / 2e-6
             assert float(gradient.reshape(-1)[at]) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("base", KINDS)
+def test_a_warning_names_a_link_that_floats_inside_of_a_tree(base):
+    sim = world(base).compile(dt=DT, dtype=F64)
+    states = sim.rollout(start(sim, 1.0), 2)
+    text = gain_text(sim, states, np.array([[1.0], [2.0], [3.0]]), np.array([True]))
+    name = {"floating": "tree/link4", "fixed": "tree/link5"}[base]
+    assert f"{name} floats, but its place is given against another link that turns" in text
+
+
+ROLLING = [1.0, 4.0, 12.0]
+"""Speeds [rad/s] at which the weight of the products is between 0 and 1, then 1, then energy is kept too."""
+
+
+@pytest.mark.parametrize("speed", ROLLING)
+def test_gradients_with_contact_are_differences(speed):
+    """By the start and controls, over three steps on the ground; those of float32 are the same to its rounding."""
+    sim = rolling(F64).compile(dt=DT, dtype=F64)
+    begin = pressed(sim, speed)
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.randn(sim.nq + sim.nv, dtype=F64, generator=generator)
+    controls = torch.randn(3, 1, sim.nu, dtype=F64, generator=generator)
+
+    def loss(sim: pb.Sim, *given: Tensor) -> Tensor:
+        end = sim.rollout(pb.State(*given[:2]), given[2])[-1]
+        return (weights.to(sim.dtype) * torch.cat([end.q[0], end.qd[0]])).sum()
+
+    inputs = [x.clone().requires_grad_() for x in (begin.q, begin.qd, controls)]
+    gradients = torch.autograd.grad(loss(sim, *inputs), inputs)
+    assert all(len(found) > 0 for found in sim.contacts(begin))
+    # along one direction of all inputs
+    ways = [torch.randn(x.shape, dtype=F64, generator=generator) for x in inputs]
+    ends = [float(loss(sim, *(x.detach() + sign * 1e-6 * way for x, way in zip(inputs, ways)))) for sign in (1.0, -1.0)]
+    found = sum(float((g * way).sum()) for g, way in zip(gradients, ways))
+    assert found == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+    coarse = rolling(torch.float32).compile(dt=DT, dtype=torch.float32)
+    inputs = [x.detach().float().requires_grad_() for x in inputs]
+    for a, b in zip(gradients, torch.autograd.grad(loss(coarse, *inputs), inputs)):
+        assert float((a - b).abs().max()) < 1e-3 * float(a.abs().max())
+
+
+@pytest.mark.parametrize("speed", ROLLING)
+def test_the_jacobian_with_contact_is_that_of_the_adjoint(speed):
+    """By matrices; and a rollout under feedback does the same steps."""
+    sim = rolling(F64).compile(dt=DT, dtype=F64)
+    state, u = pressed(sim, speed), torch.ones(1, 1, sim.nu, dtype=F64)
+    A = sim.linearize(state, u).A[0, 0]
+    by_qd = torch.func.jacrev(lambda qd: sim.step(pb.State(state.q, qd), u[0]).qd[0])(state.qd)[:, 0]
+    torch.testing.assert_close(A[sim.nv :, sim.nv :], by_qd, rtol=1e-9, atol=1e-9)
+    for way in torch.eye(sim.nv, dtype=F64)[[1, 4, 8]]:
+        ends = [sim.step(sim.retract(state, sign * 1e-6 * torch.cat([way, 0.0 * way])[None]), u[0]) for sign in (1, -1)]
+        expected = sim.difference(ends[1], ends[0])[0] / 2e-6
+        torch.testing.assert_close(A[:, : sim.nv] @ way, expected, rtol=1e-5, atol=1e-5)
+    nominal = sim.rollout(state, u)
+    found, _ = sim.feedback_rollout(state, u, torch.zeros(1, 1, sim.nu, 2 * sim.nv, dtype=F64), nominal)
+    assert torch.equal(found.qd, nominal.qd)
 
 
 @pytest.mark.slow
