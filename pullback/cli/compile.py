@@ -64,8 +64,9 @@ def compile(
             raise PullbackError(f"--target {target}: give {PORTABLE}, or a GPU's architecture such as sm_90")
     where = "cpu" if into is not None else device_name(find_device(device))
     initialize()
+    gpu = where != "cpu" or (into is not None and target != PORTABLE)
     with console.status("reading the kernels"):
-        kernels = [kernel for real in types for kernel in _kernels(what or COMMON, real, solver)]
+        kernels = [kernel for real in types for kernel in _kernels(what or COMMON, real, solver, gpu)]
     if list:
         return _list(sources(kernels, where), where, json)
     start = time.perf_counter()
@@ -87,16 +88,16 @@ def compile(
     return 0
 
 
-def _kernels(what: tuple[str, ...], real: type, solvers: tuple[SolverName, ...]) -> list[Any]:
+def _kernels(what: tuple[str, ...], real: type, solvers: tuple[SolverName, ...], gpu: bool) -> list[Any]:
     """Return the kernels of sets and robots; `linearize` and `feedback` hold for both."""
     sets = [name for name in what if not is_robot(name)]
-    found = kernels_of(sets, real, solvers)  # pyright: ignore[reportArgumentType]
+    found = kernels_of(sets, real, solvers, gpu=gpu)  # pyright: ignore[reportArgumentType]
     for name in what:
         if not is_robot(name):
             continue
         if get_close_matches(name, names(), cutoff=0.7):
             raise unknown_name("set of kernels or robot", name, [*names(), *shipped_robots()])
-        found += kernels_of_robot(name, real, linearize="linearize" in sets, feedback="feedback" in sets)
+        found += kernels_of_robot(name, real, linearize="linearize" in sets, feedback="feedback" in sets, gpu=gpu)
     if not found:
         raise PullbackError("linearize and feedback are compiled for sets of shapes: add round, plain, all or a robot")
     return found

@@ -16,7 +16,7 @@ from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.solvers.exact import Exact
 from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.solvers.solver import Solver
-from pullback.rigid.step.variants import ShapeSet, Step, contact_step, shape_set
+from pullback.rigid.step.variants import ShapeSet, Step, contact_step, for_gpu, shape_set
 from pullback.rigid.world.world import World
 from pullback.robot import operators
 from pullback.robot.load import load
@@ -53,7 +53,9 @@ def names() -> tuple[KernelSet, ...]:
     return get_args(KernelSet)
 
 
-def kernels_of(sets: Sequence[KernelSet], real: type, solvers: Sequence[SolverName] = ("pgs",)) -> list[Any]:
+def kernels_of(
+    sets: Sequence[KernelSet], real: type, solvers: Sequence[SolverName] = ("pgs",), *, gpu: bool = False
+) -> list[Any]:
     """Return the kernels of some sets for one of Warp's floating-point types; nothing is compiled."""
     steps = [
         contact_step(SHAPES[name], SOLVERS[solver], (AFFINE,), real, compensates=False, splits=False)
@@ -65,15 +67,16 @@ def kernels_of(sets: Sequence[KernelSet], real: type, solvers: Sequence[SolverNa
     if "robots" in sets:
         found += [kernel for operator in OF_ROBOTS for kernel in operator.kernels(real)]
     for step in steps:
-        found += kernels_of_step(step, linearize="linearize" in sets, feedback="feedback" in sets)
+        found += kernels_of_step(step, linearize="linearize" in sets, feedback="feedback" in sets, gpu=gpu)
     if "heat" in sets:
         found += _kernels_of_heat(real)
     return [kernel for kernel in found if kernel is not None]
 
 
-def kernels_of_step(step: Step, *, linearize: bool = False, feedback: bool = False) -> list[Any]:
+def kernels_of_step(step: Step, *, linearize: bool = False, feedback: bool = False, gpu: bool = False) -> list[Any]:
     """Return the kernels of one kind of step."""
-    found = [*rollout_kernels.kernels(step), *report_kernels.kernels(step)]
+    rollout = for_gpu(step) if gpu else step
+    found = [*rollout_kernels.kernels(rollout), *report_kernels.kernels(rollout)]
     if linearize:
         from pullback.rigid.linearize import linearize_kernels
 
@@ -85,7 +88,9 @@ def kernels_of_step(step: Step, *, linearize: bool = False, feedback: bool = Fal
     return found
 
 
-def kernels_of_robot(robot: str, real: type, *, linearize: bool = False, feedback: bool = False) -> list[Any]:
+def kernels_of_robot(
+    robot: str, real: type, *, linearize: bool = False, feedback: bool = False, gpu: bool = False
+) -> list[Any]:
     """Return the kernels that a world of a robot, shipped or of a file, on the ground needs."""
     world = World()
     world.add_ground()
@@ -95,7 +100,7 @@ def kernels_of_robot(robot: str, real: type, *, linearize: bool = False, feedbac
     step = contact_step(
         shape_set(arrays), PGS(), drives.laws, real, compensates=drives.compensates, splits=False
     )  # fmt: skip
-    return [*kernels_of(["robots"], real), *kernels_of_step(step, linearize=linearize, feedback=feedback)]
+    return [*kernels_of(["robots"], real), *kernels_of_step(step, linearize=linearize, feedback=feedback, gpu=gpu)]
 
 
 def _kernels_of_heat(real: type) -> list[Any]:

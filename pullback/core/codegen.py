@@ -1,4 +1,4 @@
-"""How kernel functions become C++: structs passed by reference, and functions with other callees.
+"""How kernel functions become C++: structs passed by reference, less for compilers to do, functions with other callees.
 
 Warp passes structs to functions by value, and a `Job` has 4.7 KB. Clang spends a tenth of its time on removing the
 copies where it inlines, and where it does not they take microseconds. No function of ours writes to a struct it is
@@ -7,39 +7,66 @@ given (tests/core/test_codegen.py), so references mean the same. Warp's own `wp.
 
 from __future__ import annotations
 
-import re
 from types import FunctionType
 from typing import Any
 
 import warp as wp
 
-from pullback.core.cuda_codegen import for_cuda, references
+from pullback.core.cpp_source import (
+    addresses,
+    plain_statements,
+    references,
+    struct_names,
+    without_adjoints,
+    without_copies,
+)
+from pullback.core.cuda_codegen import for_cuda
 from pullback.core.host import collection_paused
 
-BY_REFERENCE = "-DPULLBACK_CODE=2"
+BY_REFERENCE = "-DPULLBACK_CODE=3"
 """A compiler flag without effect on the code: it is part of the cache key, so that binaries of one way to write code
-are never mistaken for those of another. Count it up with each change of this file or of cuda_codegen.py."""
+are never mistaken for those of another. Count it up with each change of this file, cpp_source.py or
+cuda_codegen.py."""
+
+_AT = """
+template <typename T> static WP_FORCEINLINE T* pullback_at(const wp::array_t<T>& a, int i, int j)
+{
+    const size_t offset = i * size_t(a.strides[0]) + j * size_t(a.strides[1]);
+    return reinterpret_cast<T*>(reinterpret_cast<char*>(a.data) + offset);
+}
+
+"""
 
 INLINE = {"noinline": False, "forceinline": True}
 
 
 def by_reference(source: str) -> str:
     """Return C++ source with structs as references wherever functions take them and kernels unpack them."""
-    structs = "|".join(re.findall(r"^struct (\w+)$", source, re.MULTILINE))
+    structs = struct_names(source)
     return references(source, structs) if structs else source
 
 
-def pass_structs_by_reference(module: Any) -> None:
+def for_large_module(source: str) -> str:
+    """Return the C++ source of a module that takes seconds to compile: the same arithmetic in less code."""
+    source = by_reference(without_adjoints(source))
+    return addresses(plain_statements(without_copies(source, struct_names(source))), _AT)
+
+
+def rewrite_code(module: Any, *, large: bool) -> None:
     """Make one Warp module write its code with structs by reference, for a GPU with all of `cuda_codegen.py`.
 
     No other module is affected.
     """
     written_by_warp = module._run_codegen
+    for_cpu = for_large_module if large else by_reference
 
     def run_codegen(options: dict[str, Any], is_cpu: bool) -> tuple[Any, ...]:
         with collection_paused:
             source, *rest = written_by_warp(options, is_cpu)
-        return by_reference(source) if is_cpu else for_cuda(source), *rest
+            if is_cpu and large:
+                # a large module is alone: precompiling Warp's headers takes longer than reading them once
+                options["use_precompiled_headers"] = False
+            return for_cpu(source) if is_cpu else for_cuda(source), *rest
 
     module._run_codegen = run_codegen
 

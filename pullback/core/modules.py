@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import warp as wp
 
 from pullback.core import kernel_cache
-from pullback.core.codegen import BY_REFERENCE, pass_structs_by_reference
+from pullback.core.codegen import BY_REFERENCE, rewrite_code
 from pullback.core.errors import PullbackError
 from pullback.core.host import collection_paused, warp_silenced, without_driver_warning
 
@@ -60,7 +60,7 @@ def kernel_module(name: str, real: type, *, large: bool = False) -> Any:
     """Return the Warp module of the kernels called `name` for one floating-point type, without adjoint code."""
     module = wp.get_module(f"pullback.{name}.{real.__name__}")
     module.options.update(enable_backward=False, cpu_compiler_flags=LARGE_CPU_FLAGS if large else CPU_FLAGS)
-    pass_structs_by_reference(module)
+    rewrite_code(module, large=large)
     return module
 
 

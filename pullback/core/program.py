@@ -40,6 +40,8 @@ class Operator:
     name: str
     inputs: tuple[str, ...]
     kernels: Callable[[type], tuple[Any, Any]]
+    gpu_kernels: Callable[[type], tuple[Any, Any]] | None = None
+    """Those of a GPU, if they are others."""
     shows_q: bool = False
     """Whether a coordinate that is not finite always shows in the output; other inputs always do."""
     checked: bool = True
@@ -206,7 +208,8 @@ class Program:
         if reference.dtype not in REAL:
             raise PullbackError(f"a robot of {reference.dtype} cannot compute; convert it to float32 or float64")
         initialize()
-        forward, vjp = self.operator.kernels(REAL[reference.dtype])
+        kernels = self.operator.kernels if device == "cpu" else self.operator.gpu_kernels or self.operator.kernels
+        forward, vjp = kernels(REAL[reference.dtype])
         constants = self._constants(device)
         return Launcher(forward, device, constants, self.work), Launcher(vjp, device, constants, self.work)
 

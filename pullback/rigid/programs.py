@@ -17,7 +17,7 @@ from pullback.rigid.compile.compile import SceneArrays, make_scene
 from pullback.rigid.compile.layout import PARAMETERS, SCRATCH, Sizes, forward_rows
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.variants import ShapeSet, Step, contact_step, shape_set, smooth_step
+from pullback.rigid.step.variants import ShapeSet, Step, contact_step, for_gpu, shape_set, smooth_step
 from pullback.rigid.step.warm_kernels import IMPULSE_ROWS
 from pullback.rigid.world.integrators import Smooth
 from pullback.robot import momentum_kernels
@@ -94,12 +94,20 @@ class WorldPrograms:
             return smooth_step(self.integrator.kernels, laws, real, compensates)
         return contact_step(self.shapes, self.contact, laws, real, compensates=compensates, splits=self.splits)
 
-    def _operator(self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, **options: Any) -> Operator:
-        """Return an operator whose kernels are made for this world's kind of step."""
-        return Operator(name, inputs, lambda real: kernels(self.kind_of_step(real)), checked=False, **options)
+    def _operator(
+        self, name: str, kernels: Kernels, inputs: tuple[str, ...] = INPUTS, *, shares: bool = False, **options: Any
+    ) -> Operator:
+        """Return an operator whose kernels are made for this world's kind of step.
+
+        Kernels that share a module on a CPU are apart on a GPU.
+        """
+        apart = (lambda real: kernels(for_gpu(self.kind_of_step(real)))) if shares else None
+        return Operator(name, inputs, lambda real: kernels(self.kind_of_step(real)), apart, checked=False, **options)
 
     def _rollout_operator(self) -> Operator:
-        return self._operator("the rollout", rollout_kernels.kernels, plain_outputs=1, gradient_advice=GRADIENT_ADVICE)
+        return self._operator(
+            "the rollout", rollout_kernels.kernels, shares=True, plain_outputs=1, gradient_advice=GRADIENT_ADVICE
+        )
 
     def sizes(self, slots: int = 0) -> Sizes:
         """Return the sizes of this world's arrays."""
@@ -151,7 +159,7 @@ class WorldPrograms:
 
     def _contacts(self) -> Program:
         return self._bind(
-            self._operator("contacts", report_kernels.kernels),
+            self._operator("contacts", report_kernels.kernels, shares=True),
             (1 + report_kernels.REPORT_ROWS * self.arrays.max_contacts,),
             Every(1).plan(1),
         )

@@ -5,7 +5,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
-from pullback.core.modules import kernel_module, made_once
+from pullback.core.modules import made_once
 from pullback.rigid.compile.scene import (
     ADJ_CONTACT_ROWS,
     ADJ_GAP,
@@ -67,7 +67,7 @@ def kernels(kind: Step):
     begin = kind.variant(impulse_cotangents)
     finish = kind.variant(problem_vjp)
 
-    @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
+    @wp.kernel(module=kind.module("rollout_forward"))
     def forward(job: Job, inputs: Inputs, report: a, scratch: a):
         w = wp.tid()
         place = job.scratch
@@ -92,7 +92,7 @@ def kernels(kind: Step):
             force = impulse[0] * n + impulse[1] * t1 + impulse[2] * wp.cross(n, t1)
             store(report, row + 8, w, force / dt)
 
-    @wp.kernel(module=kernel_module(f"contacts_vjp_{kind.name}", real, large=True))
+    @wp.kernel(module=kind.module("contacts_vjp"))
     def vjp(
         job: Job, inputs: Inputs, report: a, adj_report: a, adj_inputs: Inputs, scratch: a, nowhere: a
     ):  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
-from pullback.core.modules import kernel_module, made_once
+from pullback.core.modules import made_once
 from pullback.rigid.step.lanes_kernels import alone, together
 from pullback.rigid.step.problem_kernels import Job, is_stopped
 from pullback.rigid.step.step_kernels import NOT_CONVERGED, NOT_FINITE
@@ -114,7 +114,7 @@ def kernels(kind: Step):
     # parts of a step that is split are as many as things touch in each world
     gather = stay_alone if kind.splits else together
 
-    @wp.kernel(module=kernel_module(f"rollout_{kind.name}", real, large=True))
+    @wp.kernel(module=kind.module("rollout_forward"))
     def forward(job: Job, inputs: Inputs, states: States, status: a, scratch: a):
         w = wp.tid()
         place = job.scratch
@@ -154,7 +154,7 @@ def kernels(kind: Step):
         status[2, w] = real(unconverged)
         status[3, w] = real(first_unconverged)
 
-    @wp.kernel(module=kernel_module(f"rollout_vjp_{kind.name}", real, large=True))
+    @wp.kernel(module=kind.module("rollout_vjp"))
     def vjp(
         job: Job, inputs: Inputs, states: States, status: a, adj_states: States, adj_status: a, adj_inputs: Inputs,
         scratch: a, nowhere: a,

@@ -143,3 +143,13 @@ def test_no_function_writes_to_a_struct_it_is_given():
         seen += len(given)
         assert not given & written_to(function), function.name
     assert seen > 200
+
+
+def test_large_modules_compute_the_same_from_less_code(cache):
+    module = kernel_module("test_large_module", wp.float64, large=True)
+    assert volumes(module) == [42.0] * 4
+    source = source_of(module, cache)
+    assert not by_value(source)
+    assert "wp::mul(" not in source
+    assert "adj_volume" not in source
+    assert not list(cache.rglob("*.pch"))

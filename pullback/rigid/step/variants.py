@@ -7,7 +7,7 @@ compiled with what its worlds need and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 import warp as wp
 
 from pullback.core.codegen import rebound
-from pullback.core.modules import made_once
+from pullback.core.modules import kernel_module, made_once
 from pullback.rigid.collide.collide_kernels import collide_pair, collide_round_pair
 from pullback.rigid.compile.compile import SceneArrays
 from pullback.rigid.compile.scene import PLANE, SPHERE
@@ -41,10 +41,22 @@ class Step:
     """Functions as this kind of step calls them, those that were asked for so far."""
     splits: bool = False
     """It is split where something touches."""
+    apart: bool = False
+    """Rollout, its vjp and that of the report on contacts are modules of their own, as on a GPU."""
+
+    def module(self, name: str) -> Any:
+        """Return the module of the kernels called `name`; on a CPU all of them are one (docs/decisions/0020)."""
+        return kernel_module(f"{name if self.apart else 'rollout'}_{self.name}", self.real, large=True)
 
     def variant(self, function: Any) -> Any:
         """Return a function of the step as this kind of step calls it."""
         return variant(function, self.name, self.replaced)
+
+
+@made_once
+def for_gpu(kind: Step) -> Step:
+    """Return a kind of step with its kernels apart: there a vjp takes minutes to compile, and a rollout needs none."""
+    return replace(kind, apart=True)
 
 
 def variant(function: Any, name: str, replaced: dict[Any, Any]) -> Any:
