@@ -24,10 +24,9 @@ from pullback.rigid.compile.scene import (
     SPHERE,
 )
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
-from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.jacobian_kernels import velocity_at
 from pullback.rigid.step.problem_kernels import Job
-from pullback.robot.joint_kernels import joint_pose, joint_world_motion
+from pullback.robot.joint_kernels import joint_integrate, joint_pose, joint_turn_axes, joint_world_motion
 from pullback.spatial.arrays import load3, load6, load33, rows_from, store, store33
 from pullback.spatial.vectors import angular, linear
 
@@ -85,8 +84,28 @@ def way_rate(by_time: Any, before: Any, after: Any):
 
 
 @wp.func
+def find_movers(job: Job, nc: int, found: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Mark the bodies whose poses tell the gaps of contacts set aside: their own, and those that carry them."""
+    for i in range(job.scene.topology.nbody):
+        scratch[job.scratch.is_mover + i, w] = scratch.dtype(0.0)
+    for c in range(nc, found):
+        pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+        mark_branch(job, job.scene.shape_body[job.scene.pair_a[pair]], w, scratch)
+        mark_branch(job, job.scene.shape_body[job.scene.pair_b[pair]], w, scratch)
+
+
+@wp.func
+def mark_branch(job: Job, body: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Mark a body, none if it is negative, and those that carry it."""
+    i = int(body)
+    while i >= 0:
+        scratch[job.scratch.is_mover + i, w] = scratch.dtype(1.0)
+        i = job.scene.topology.parent[i]
+
+
+@wp.func
 def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Write poses and velocities of bodies after a time on the path of eq. (3)."""
+    """Write poses and velocities of bodies that `find_movers` marked, after a time on the path of eq. (3)."""
     scene = job.scene
     place = job.scratch
     topology = scene.topology
@@ -104,21 +123,22 @@ def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, 
         q[k, w] = scratch[place.q + k, w]
     for v in range(topology.nv):
         rates[v, w] = way_rate(by_time, scratch[place.qd + v, w], scratch[place.velocity + v, w])
-    integrate(scene, one, way, w, q)
-    turn_axes(scene, one, way, w, rates)
     for i in range(topology.nbody):
-        parent = topology.parent[i]
-        R, p = joint_pose(topology, i, placements, q, w)
-        if parent >= 0:
-            R_P = load33(poses, parent * POSE_ROWS, w)
-            p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
-            R = R_P * R
-        store33(poses, i * POSE_ROWS, w, R)
-        store(poses, i * POSE_ROWS + 9, w, p)
-        V = joint_world_motion(topology, i, R, rates, w)
-        if parent >= 0:
-            V = V + velocity_at(parent, p, poses, motion, w)
-        store(motion, i * MOTION_ROWS, w, V)
+        if scratch[place.is_mover + i, w] > scratch.dtype(0.0):
+            parent = topology.parent[i]
+            joint_integrate(topology, i, one, way, w, q)
+            joint_turn_axes(topology, i, one, way, w, rates)
+            R, p = joint_pose(topology, i, placements, q, w)
+            if parent >= 0:
+                R_P = load33(poses, parent * POSE_ROWS, w)
+                p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
+                R = R_P * R
+            store33(poses, i * POSE_ROWS, w, R)
+            store(poses, i * POSE_ROWS + 9, w, p)
+            V = joint_world_motion(topology, i, R, rates, w)
+            if parent >= 0:
+                V = V + velocity_at(parent, p, poses, motion, w)
+            store(motion, i * MOTION_ROWS, w, V)
 
 
 @wp.func
