@@ -24,9 +24,10 @@ from pullback.rigid.compile.scene import (
     SPHERE,
 )
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
+from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.jacobian_kernels import velocity_at
 from pullback.rigid.step.problem_kernels import Job
-from pullback.robot.joint_kernels import joint_integrate, joint_pose, joint_turn_axes, joint_world_motion
+from pullback.robot.joint_kernels import joint_pose, joint_world_motion
 from pullback.spatial.arrays import load3, load6, load33, rows_from, store, store33
 from pullback.spatial.vectors import angular, linear
 
@@ -123,11 +124,11 @@ def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, 
         q[k, w] = scratch[place.q + k, w]
     for v in range(topology.nv):
         rates[v, w] = way_rate(by_time, scratch[place.qd + v, w], scratch[place.velocity + v, w])
+    integrate(scene, one, way, w, q)
+    turn_axes(scene, one, way, w, rates)
     for i in range(topology.nbody):
         if scratch[place.is_mover + i, w] > scratch.dtype(0.0):
             parent = topology.parent[i]
-            joint_integrate(topology, i, one, way, w, q)
-            joint_turn_axes(topology, i, one, way, w, rates)
             R, p = joint_pose(topology, i, placements, q, w)
             if parent >= 0:
                 R_P = load33(poses, parent * POSE_ROWS, w)
