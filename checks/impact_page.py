@@ -16,6 +16,8 @@ the touch, the impact there, and the rest of the step ([derivations/impacts.md](
 better, and gradients become those of the physics:
 
 ```python
+import pullback as pb
+
 world = pb.World(gravity=(0.0, 0.0, -9.81))
 world.add_ground(friction=0.2, restitution=0.5)
 world.add_sphere("ball", radius=0.1, mass=1.0, position=(0.0, 0.0, 0.4))
@@ -23,10 +25,10 @@ sim = world.compile(dt=1e-3, impacts="split")
 ```
 
 Take it wherever a gradient has to pass an impact: throwing, hitting, hopping, landing, catching. Steps in which
-nothing touches cost a few percent more than without it; one with a touch costs two more solutions of the contact
-problem forward, and four more, with two more adjoints, backward (`python -m bench.impacts`;
-[decision 0014](decisions/0014-impacts.md)). It is for rigid contact (`pb.PGS`, `pb.Exact`); `pb.Compliant` has no
-impacts to split at.
+nothing touches cost 1 to 2 percent more than without it; one with a touch costs two more solutions of the contact
+problem forward, and two more with two more adjoints backward, three times a step without one (`python -m
+bench.impacts`; [decision 0021](decisions/0021-impacts-stay-an-option.md)). It is for rigid contact (`pb.PGS`,
+`pb.Exact`); `pb.Compliant` has no impacts to split at.
 
 ## Derivatives of motions with one impact
 

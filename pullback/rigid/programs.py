@@ -14,7 +14,7 @@ import warp as wp
 from pullback.core.program import Operator, Program
 from pullback.rigid import report_kernels, rollout_kernels
 from pullback.rigid.compile.compile import SceneArrays, make_scene
-from pullback.rigid.compile.layout import PARAMETERS, SCRATCH, Sizes, forward_rows
+from pullback.rigid.compile.layout import LAST, PARAMETERS, SCRATCH, Sizes, forward_rows, kept_parts
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.variants import ShapeSet, Step, contact_step, for_gpu, shape_set, smooth_step
@@ -218,6 +218,7 @@ class WorldPrograms:
         sizes = self.sizes(plan.slots)
         parameters, _ = PARAMETERS.place(sizes)
         scratch, total = SCRATCH.place(sizes)
+        parts = kept_parts(sizes)
         forward = forward_rows(sizes, as_matrix=contact.polishing_rounds(double=self.double) > 0)
 
         def make_job(device: str) -> Any:
@@ -227,14 +228,16 @@ class WorldPrograms:
             job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.has_trees = int(self.has_trees)
+            job.nkept_part, job.kept_parts = parts, total
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
             return job
 
+        adjoint = total + parts * SCRATCH.rows_until(LAST, sizes)
         return Program(
-            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[total, 0], read_outputs=read_outputs,
+            operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[adjoint, 0], read_outputs=read_outputs,
             work=STEP_WORK * int(plan.kept[-1]),
         )  # fmt: skip
 

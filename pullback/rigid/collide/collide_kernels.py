@@ -143,7 +143,7 @@ def collide_pair(
     return count
 
 
-@wp.func
+@wp.func(inline=True)
 def collide_one(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, w: int,
     contacts: wp.array2d(dtype=Any), candidates: wp.array2d(dtype=Any), work: wp.array2d(dtype=Any), pair: int,

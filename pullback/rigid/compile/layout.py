@@ -155,6 +155,9 @@ SCRATCH = Layout(
     Rows("lam", lambda n: n.m, "impulses"),
     Rows("warm", lambda n: 1, "1: the sweeps started from the impulses of the last step"),
     Rows("material", lambda n: int(MATERIAL_ROWS)),
+    Rows("ahead", lambda n: 1 * n.splits, "time [s] that forces of a part look ahead"),
+    Rows("solved", lambda n: 3 * n.splits, "contacts, scalar rows and sweeps of a part"),
+    Rows("is_mover", lambda n: n.nbody * n.splits, "1: a body of the contacts that may touch, or one that carries it"),
     Rows("trial_q", lambda n: n.nq * n.splits, "on the way to a touch"),
     Rows("trial_rates", lambda n: n.nv * n.splits),
     Rows("trial_poses", lambda n: int(POSE_ROWS) * n.nbody * n.splits),
@@ -224,12 +227,23 @@ SCRATCH = Layout(
     Rows("slots", lambda n: n.slots * n.nstate, "states that the adjoint of a rollout keeps"),
 )
 
-FIRST_OF_PROBLEM, FIRST_OF_ADJOINT = "A", "adj_q"
+FIRST_OF_PROBLEM, FIRST_OF_ADJOINT, LAST = "A", "adj_q", "slots"
+
+KEPT_PARTS = 2
+"""Parts of a step that is split once before the last: a drift and an impact."""
+MOST_KEPT_ROWS = 1 << 15
+"""Rows that are kept of parts at most: beyond that they are solved again."""
 
 
 def forward_rows(sizes: Sizes, *, as_matrix: bool) -> int:
     """Return the rows of scratch that a step needs, with or without the problem as a matrix."""
     return SCRATCH.rows_until(FIRST_OF_ADJOINT if as_matrix else FIRST_OF_PROBLEM, sizes)
+
+
+def kept_parts(sizes: Sizes) -> int:
+    """Return how many parts of a split step its adjoint keeps as they were solved: none where contacts are many."""
+    fits = KEPT_PARTS * SCRATCH.rows_until(LAST, sizes) <= MOST_KEPT_ROWS
+    return KEPT_PARTS if sizes.splits and fits else 0
 
 
 def _hull_rows() -> int:

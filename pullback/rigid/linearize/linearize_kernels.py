@@ -27,9 +27,8 @@ from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
     NOT_FINITE,
     OVERFLOW,
-    is_split,
     move,
-    solve_step,
+    solve_unless_split,
     write_acceleration,
     write_velocities,
 )
@@ -197,11 +196,10 @@ def kernels(kind: Step):
     real = kind.real
     a = wp.array2d(dtype=real)
     Inputs = array_struct("rollout_inputs", INPUTS, real)
-    solve = kind.variant(solve_step)
+    solve = kind.variant(solve_unless_split)
     change_velocity = kind.variant(velocity_jacobian)
     pull_back = kind.variant(step_vjp)
     can_be_a_matrix = kind.variant(is_smooth)
-    touches = kind.variant(is_split)
     retrace = kind.retrace if kind.splits else leave
 
     @wp.kernel(module=kernel_module(f"linearize_{kind.name}", real, large=True))
@@ -230,15 +228,7 @@ def kernels(kind: Step):
             elif op == _SAVE:
                 copy_rows(scratch, place.state, linear_job.job.nstate, w, scratch, here)
             else:
-                split = touches(linear_job.job, controls, parameters, w, scratch)
-                found = int(0)
-                ns = int(0)
-                sweeps = int(0)
-                if not split:
-                    close, scalars, count = solve(linear_job.job, op != _ADVANCE, controls, parameters, w, scratch)
-                    found = close
-                    ns = scalars
-                    sweeps = count
+                split, found, ns, sweeps = solve(linear_job.job, op != _ADVANCE, controls, parameters, w, scratch)
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW

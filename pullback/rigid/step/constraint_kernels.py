@@ -32,7 +32,8 @@ SLOPE = wp.constant(5)  # of the bias by the gap
 DIAGONAL = wp.constant(6)  # nn, n1, n2, 11, 12, 22
 TANGENT = wp.constant(12)
 SHARE = wp.constant(15)  # of the change by free motion, J v* - J qd, that an impact's bias takes
-BLOCK_ROWS = wp.constant(16)
+FREE = wp.constant(16)  # the normal velocity after the step without contact
+BLOCK_ROWS = wp.constant(17)
 
 # rows of the problem a limit, a dry friction, a coupling or a row of a loop
 DOF = wp.constant(0)  # where the walk over its dofs starts in Scene.dof_parent
@@ -316,6 +317,7 @@ def contact_block(
     blocks[out + FRACTION, w] = fraction
     blocks[out + SLOPE, w] = moves[0] * slope
     blocks[out + SHARE, w] = share
+    blocks[out + FREE, w] = moves[0] * free
 
 
 @wp.func

@@ -127,7 +127,7 @@ def hand_down(i: int, parent: int, F: Any, w: int, scratch: wp.array2d(dtype=Any
     accumulate(scratch, above + COMPOSITE + 4, w, J)
 
 
-@wp.func
+@wp.func(inline=True)
 def mass_matrix_rows(
     scene: Scene, i: int, dofs: wp.array2d(dtype=Any), w: int, M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)
 ):

@@ -11,6 +11,7 @@ from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     DOF,
     FRACTION,
+    FREE,
     RESTITUTION,
     SCALAR_BIAS,
     SCALAR_ROWS,
@@ -89,7 +90,8 @@ def set_aside(
     nc = int(found)
     c = int(0)
     while c < nc:
-        time, slowly = contact_closing_time(job, c, w, scratch)
+        free = scratch[job.scratch.blocks + c * BLOCK_ROWS + FREE, w]
+        time, slowly = contact_closing_time(job, c, free, w, scratch)
         closes = time >= zero
         if not closes and not slowly:
             closes = may_swing_in(job, c, parameters, w, scratch)

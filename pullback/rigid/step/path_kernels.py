@@ -85,8 +85,28 @@ def way_rate(by_time: Any, before: Any, after: Any):
 
 
 @wp.func
+def find_movers(job: Job, nc: int, found: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Mark the bodies whose poses tell the gaps of contacts set aside: their own, and those that carry them."""
+    for i in range(job.scene.topology.nbody):
+        scratch[job.scratch.is_mover + i, w] = scratch.dtype(0.0)
+    for c in range(nc, found):
+        pair = int(scratch[job.scratch.contacts + c * CONTACT_ROWS + PAIR, w])
+        mark_branch(job, job.scene.shape_body[job.scene.pair_a[pair]], w, scratch)
+        mark_branch(job, job.scene.shape_body[job.scene.pair_b[pair]], w, scratch)
+
+
+@wp.func
+def mark_branch(job: Job, body: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Mark a body, none if it is negative, and those that carry it."""
+    i = int(body)
+    while i >= 0:
+        scratch[job.scratch.is_mover + i, w] = scratch.dtype(1.0)
+        i = job.scene.topology.parent[i]
+
+
+@wp.func
 def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Write poses and velocities of bodies after a time on the path of eq. (3)."""
+    """Write poses and velocities of bodies that `find_movers` marked, after a time on the path of eq. (3)."""
     scene = job.scene
     place = job.scratch
     topology = scene.topology
@@ -107,18 +127,19 @@ def write_trial(job: Job, time: Any, parameters: wp.array2d(dtype=Any), w: int, 
     integrate(scene, one, way, w, q)
     turn_axes(scene, one, way, w, rates)
     for i in range(topology.nbody):
-        parent = topology.parent[i]
-        R, p = joint_pose(topology, i, placements, q, w)
-        if parent >= 0:
-            R_P = load33(poses, parent * POSE_ROWS, w)
-            p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
-            R = R_P * R
-        store33(poses, i * POSE_ROWS, w, R)
-        store(poses, i * POSE_ROWS + 9, w, p)
-        V = joint_world_motion(topology, i, R, rates, w)
-        if parent >= 0:
-            V = V + velocity_at(parent, p, poses, motion, w)
-        store(motion, i * MOTION_ROWS, w, V)
+        if scratch[place.is_mover + i, w] > scratch.dtype(0.0):
+            parent = topology.parent[i]
+            R, p = joint_pose(topology, i, placements, q, w)
+            if parent >= 0:
+                R_P = load33(poses, parent * POSE_ROWS, w)
+                p = load3(poses, parent * POSE_ROWS + 9, w) + R_P * p
+                R = R_P * R
+            store33(poses, i * POSE_ROWS, w, R)
+            store(poses, i * POSE_ROWS + 9, w, p)
+            V = joint_world_motion(topology, i, R, rates, w)
+            if parent >= 0:
+                V = V + velocity_at(parent, p, poses, motion, w)
+            store(motion, i * MOTION_ROWS, w, V)
 
 
 @wp.func

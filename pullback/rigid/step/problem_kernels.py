@@ -42,6 +42,8 @@ class Job:
     substeps: int
     stages: int  # of an explicit step without contact: 1 or 4; else 0
     has_trees: int  # 1: bodies hang on others, and the step keeps the energy of those that turn fast
+    nkept_part: int  # parts of a split step, from the first on, that its adjoint keeps as they were solved
+    kept_parts: int  # the row at which scratch of the second part starts; each has that of a step
     nstate: int  # rows of a state
     nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned

@@ -16,9 +16,11 @@ import warp as wp
 
 from pullback.rigid.compile.scene import MAX_EVENTS
 from pullback.rigid.step.dynamics_kernels import solve_factor
+from pullback.rigid.step.event_kernels import hand_on, keep_counts, keep_event, kept_counts, scratch_of_part
 from pullback.rigid.step.force_kernels import is_driven_finitely
 from pullback.rigid.step.impact_kernels import impacts_gain
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
+from pullback.rigid.step.part_forces_kernels import begin_part
 from pullback.rigid.step.part_rows_kernels import begins_with_impact, set_aside, settle, write_impact_rows
 from pullback.rigid.step.path_kernels import ARC, MOST_ARCS, largest_turn, write_way
 from pullback.rigid.step.problem_kernels import Job
@@ -33,7 +35,6 @@ from pullback.rigid.step.step_kernels import (
     exceeds_limits,
     let_go_of_actuators,
     move,
-    span_whole_step,
 )
 from pullback.rigid.step.touch_kernels import (
     NOTHING_TOUCHES,
@@ -54,20 +55,6 @@ LEAST_SPAN = wp.constant(1e-9)
 
 
 # -- parts that err as whole steps do ------------------------------------------------------------------------------
-
-
-@wp.func
-def time_ahead_in_part(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return how far ahead [s] the velocities are that actuators and damping act at in a part of a step, eq. (11).
-
-    It is the step in a whole one, half of that and of the part in a part, and nothing in an impact.
-    """
-    span = scratch[job.scratch.span, w]
-    ahead = scratch.dtype(0.0)
-    if span > ahead:
-        share = scratch.dtype(0.5) * (scratch.dtype(1.0) + span / scratch.dtype(job.settings.dt))
-        ahead = scratch.dtype(job.settings.ahead) * share
-    return ahead
 
 
 @wp.func
@@ -111,7 +98,8 @@ def arrange(
     ns = int(nscalar)
     chosen = int(part)
     if part == WHOLE:
-        settle(job, touched, nc, ns, w, scratch)
+        if touched >= 0:
+            settle(job, touched, nc, ns, w, scratch)
         if may_split and events < MAX_EVENTS:
             if events == 0 and begins_with_impact(job, nc, w, scratch):
                 chosen = IMPACT
@@ -141,7 +129,7 @@ def solve_part(
     asked = int(part)
     let_go_of_actuators(job, w, scratch)
     if part == IMPACT:
-        scratch[job.scratch.span, w] = scratch.dtype(0.0)
+        begin_part(job, scratch.dtype(0.0), w, scratch)
     chosen = int(part)
     found = int(0)
     nscalar = int(0)
@@ -165,7 +153,7 @@ def solve_part(
         if again:
             # it begins with one
             asked = IMPACT
-            scratch[job.scratch.span, w] = scratch.dtype(0.0)
+            begin_part(job, scratch.dtype(0.0), w, scratch)
         else:
             sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
             if chosen != IMPACT:
@@ -182,8 +170,8 @@ def solve_unsplit(
     job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Do what `solve_step` does, for reports and Jacobians of a step that is not split, with the code of its parts."""
-    span_whole_step(job, w, scratch)
+    """Do what `solve_step` does, for reports of a step that is not split, with the code of its parts."""
+    begin_part(job, scratch.dtype(job.settings.dt), w, scratch)
     chosen, nc, ns, found, nscalar, sweeps = solve_part(
         job, WHOLE, 0, -1, False, as_matrix, u, parameters, w, scratch
     )  # fmt: skip
@@ -191,40 +179,48 @@ def solve_unsplit(
 
 
 @wp.func
-def is_split_here(
-    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Return whether the step from the state in scratch may be split."""
-    span_whole_step(job, w, scratch)
+def solve_unless_touched(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do what `solve_unless_split` does: a step in which nothing may touch is solved as a whole."""
+    begin_part(job, scratch.dtype(job.settings.dt), w, scratch)
     chosen, nc, ns, found, nscalar, sweeps = solve_part(
-        job, WHOLE, 0, -1, True, False, u, parameters, w, scratch
+        job, WHOLE, 0, -1, True, as_matrix, u, parameters, w, scratch
     )  # fmt: skip
-    return chosen != WHOLE
+    return chosen != WHOLE, found, ns, sweeps
 
 
 # -- parts of a step -----------------------------------------------------------------------------------------------
 
 
 @wp.func(inline=False)
-def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any)):
-    """Move the state in scratch to the moment of touching, eqs. (3) and (5); `velocity` is that of the whole span."""
+def drift(job: Job, time: Any, w: int, scratch: wp.array2d(dtype=Any), after: wp.array2d(dtype=Any)):
+    """Write the state at the moment of touching, eqs. (3) and (5), to scratch of the part after, which may be the same.
+
+    `velocity` is that of the whole span.
+    """
     place = job.scratch
     one = scratch.dtype(1.0)
-    qd = rows_from(scratch, place.qd)
-    velocity = rows_from(scratch, place.velocity)
+    qd = rows_from(after, place.qd)
     way = rows_from(scratch, place.travel)
     span = scratch[place.span, w]
-    write_way(job, time, span, qd, velocity, w, way)
+    write_way(job, time, span, rows_from(scratch, place.qd), rows_from(scratch, place.velocity), w, way)
+    for k in range(job.scene.nq):
+        after[place.q + k, w] = scratch[place.q + k, w]
     for v in range(job.scene.topology.nv):
-        qd[v, w] = qd[v, w] + time / span * (velocity[v, w] - qd[v, w])
-    integrate(job.scene, one, way, w, rows_from(scratch, place.q))
+        before = scratch[place.qd + v, w]
+        qd[v, w] = before + time / span * (scratch[place.velocity + v, w] - before)
+    integrate(job.scene, one, way, w, rows_from(after, place.q))
     turn_axes(job.scene, one, way, w, qd)
 
 
 @wp.func(inline=False)
-def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Replace the velocity in scratch by the one after an impact."""
-    qd = rows_from(scratch, job.scratch.qd)
+def take_velocity(job: Job, w: int, scratch: wp.array2d(dtype=Any), after: wp.array2d(dtype=Any)):
+    """Write the state after an impact to scratch of the part after it, which may be the same."""
+    qd = rows_from(after, job.scratch.qd)
+    for k in range(job.scene.nq):
+        after[job.scratch.q + k, w] = scratch[job.scratch.q + k, w]
     for v in range(job.scene.topology.nv):
         qd[v, w] = scratch[job.scratch.s + v, w]
     solve_factor(job.scene, rows_from(scratch, job.scratch.L), w, qd)
@@ -241,9 +237,9 @@ def following(
     job: Job, part: int, nc: int, found: int, ns: int, nscalar: int, parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Return which part follows one that is solved, and for an impact when it is, and of what.
+    """Return which part follows one that is solved, and for a drift when what touches.
 
-    WHOLE after a drift means that the step is not to be split there.
+    After an impact the time is negative. WHOLE after a drift means that the step is not to be split there.
     """
     after = int(DONE)
     time = scratch.dtype(0.0)
@@ -259,7 +255,60 @@ def following(
             after = IMPACT
     elif part == IMPACT:
         after = WHOLE
+        time = -scratch.dtype(1.0)
     return after, time, what
+
+
+@wp.func
+def do_parts(
+    job: Job, keeps: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do one step from the state in scratch, split where something touches, but for the motion of its last part.
+
+    With `keeps`, keep what its adjoint needs. Return the status, how many touches there are, and the index of the part.
+    """
+    status = int(OK)
+    left = scratch.dtype(job.settings.dt)
+    part = int(WHOLE)
+    index = int(0)
+    events = int(0)
+    touched = int(-1)
+    may_split = bool(True)
+    while part != DONE:
+        next_index = index + wp.where(keeps, 1, 0)
+        here = scratch_of_part(job, index, scratch)
+        begin_part(job, left, w, here)
+        chosen, nc, ns, close, nscalar, sweeps = solve_part(
+            job, part, events, touched, may_split, keeps, u, parameters, w, here
+        )  # fmt: skip
+        keep_counts(job, nc, ns, sweeps, w, here)
+        found = wp.min(close, job.scene.max_contacts)
+        if close > found:
+            status = status | OVERFLOW
+        if sweeps < 0:
+            status = status | NOT_CONVERGED
+        after, time, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, here)
+        if chosen == DRIFT:
+            followed = scratch.dtype(ARC) * scratch.dtype(MOST_ARCS)
+            if largest_turn(job, nc, found, parameters, w, here) > followed:
+                status = status | TURNED_FAR
+        if after == IMPACT or chosen == IMPACT:
+            there = scratch_of_part(job, next_index, scratch)
+            if keeps and (after == IMPACT or touched < 0):
+                keep_event(job, events, left, time, what, w, here, scratch)
+            if after == IMPACT:
+                drift(job, time, w, here, there)
+                left = time_left(job, left, time)
+                touched = what
+            else:
+                take_velocity(job, w, here, there)
+                events += 1
+            hand_on(job, w, here, there)
+            index = next_index
+        may_split = chosen != DRIFT or after != WHOLE
+        part = after
+    return status, events, index
 
 
 @wp.func
@@ -267,37 +316,8 @@ def split_step(
     job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
     """Do one step on the state in scratch, split where something touches; return its status."""
-    status = int(OK)
-    left = scratch.dtype(job.settings.dt)
-    part = int(WHOLE)
-    events = int(0)
-    touched = int(-1)
-    may_split = bool(True)
-    while part != DONE:
-        scratch[job.scratch.span, w] = left
-        chosen, nc, ns, close, nscalar, sweeps = solve_part(
-            job, part, events, touched, may_split, False, u, parameters, w, scratch
-        )  # fmt: skip
-        found = wp.min(close, job.scene.max_contacts)
-        if close > found:
-            status = status | OVERFLOW
-        if sweeps < 0:
-            status = status | NOT_CONVERGED
-        after, time, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, scratch)
-        if chosen == DRIFT:
-            followed = scratch.dtype(ARC) * scratch.dtype(MOST_ARCS)
-            if largest_turn(job, nc, found, parameters, w, scratch) > followed:
-                status = status | TURNED_FAR
-        if after == IMPACT:
-            drift(job, time, w, scratch)
-            left = time_left(job, left, time)
-            touched = what
-        elif chosen == IMPACT:
-            take_velocity(job, w, scratch)
-            events += 1
-        elif after == DONE:
-            if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
-                status = status | NOT_FINITE
-        may_split = chosen != DRIFT or after != WHOLE
-        part = after
+    status, events, last = do_parts(job, False, u, parameters, w, scratch)
+    nc, ns, sweeps = kept_counts(job, w, scratch)
+    if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
+        status = status | NOT_FINITE
     return status

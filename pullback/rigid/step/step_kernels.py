@@ -197,11 +197,13 @@ def solve_step(
 
 
 @wp.func
-def is_split(
-    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Return False: a step is not split where something touches, unless a variant does (split_kernels.py)."""
-    return False
+def solve_unless_split(
+    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return whether the step is split where something touches, never here (split_kernels.py); else do `solve_step`."""
+    found, ns, sweeps = solve_step(job, as_matrix, u, parameters, w, scratch)
+    return False, found, ns, sweeps
 
 
 @wp.func

@@ -35,10 +35,19 @@ from pullback.rigid.step.constraint_kernels import (
     SIGN,
     ContactSettings,
     is_limit,
+    resolution,
     scalar_dot,
 )
 from pullback.rigid.step.dynamics_kernels import DYNAMICS_ROWS, VELOCITY
-from pullback.rigid.step.path_kernels import FAR_TURN, largest_turn, march, touch_tolerance, trial_touch, write_trial
+from pullback.rigid.step.path_kernels import (
+    FAR_TURN,
+    find_movers,
+    largest_turn,
+    march,
+    touch_tolerance,
+    trial_touch,
+    write_trial,
+)
 from pullback.rigid.step.problem_kernels import Job
 from pullback.spatial.arrays import load3, load6, load33, rows_from
 from pullback.spatial.vectors import angular, linear
@@ -59,21 +68,21 @@ def shape_velocity(
     shape: int, w: int,
 ):  # fmt: skip
     """Return the velocity of a shape's origin in the world, and how fast turning moves its points about that."""
-    v = load3(shapes, shape * SHAPE_ROWS + SHAPE_POSITION, w)
+    zero = shapes.dtype(0.0)
+    v = wp.vector(zero, zero, zero)
     body = scene.shape_body[shape]
-    spin = shapes.dtype(0.0)
+    spin = zero
     if body >= 0:
         V = load6(dynamics, body * DYNAMICS_ROWS + VELOCITY, w)
-        v = load33(poses, body * POSE_ROWS, w) * (linear(V) + wp.cross(angular(V), v))
-        size = bounding_radius(shapes, shape, w)
-        if scene.shape_kind[shape] == HULL:
-            size = wp.max(half_extents(shapes, shape, w)) * size.dtype(
-                scene.hulls.hull_reach[scene.hulls.shape_hull[shape]]
-            )
+        place = load3(shapes, shape * SHAPE_ROWS + SHAPE_POSITION, w)
+        v = load33(poses, body * POSE_ROWS, w) * (linear(V) + wp.cross(angular(V), place))
         if scene.shape_kind[shape] != SPHERE:
+            size = bounding_radius(shapes, shape, w)
+            if scene.shape_kind[shape] == HULL:
+                size = wp.max(half_extents(shapes, shape, w)) * size.dtype(
+                    scene.hulls.hull_reach[scene.hulls.shape_hull[shape]]
+                )
             spin = wp.length(angular(V)) * size
-    else:
-        v = v - v
     return v, spin
 
 
@@ -82,10 +91,16 @@ def margin_ahead(
     scene: Scene, poses: wp.array2d(dtype=Any), shapes: wp.array2d(dtype=Any), margin: Any, dt: Any,
     dynamics: wp.array2d(dtype=Any), w: int, pair: int,
 ):  # fmt: skip
-    """Return the margin and the way that two shapes may come closer within dt: eq. (1)."""
-    va, spin_a = shape_velocity(scene, poses, shapes, dynamics, scene.pair_a[pair], w)
-    vb, spin_b = shape_velocity(scene, poses, shapes, dynamics, scene.pair_b[pair], w)
-    return margin + dt * (wp.length(va - vb) + spin_a + spin_b)
+    """Return the margin and the way that two shapes may come closer within dt: eq. (1).
+
+    In an impact, which takes no time, velocities of bodies are not known.
+    """
+    reach = margin
+    if dt > type(dt)(0.0):
+        va, spin_a = shape_velocity(scene, poses, shapes, dynamics, scene.pair_a[pair], w)
+        vb, spin_b = shape_velocity(scene, poses, shapes, dynamics, scene.pair_b[pair], w)
+        reach = margin + dt * (wp.length(va - vb) + spin_a + spin_b)
+    return reach
 
 
 @wp.func
@@ -119,6 +134,19 @@ def softness_of_part(settings: ContactSettings, span: Any):
 
 
 @wp.func
+def may_close_fast(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
+    """Return whether a gap may close as fast as eq. (2) asks for: eq. (14). Feet that stand do not."""
+    one = type(gap)(1.0)
+    threshold = type(gap)(job.settings.threshold)
+    fast = wp.min(approach, rate) < -threshold
+    if fast and approach >= -threshold:
+        gained = approach - rate
+        needed = (span * (threshold - approach) + type(gap)(job.settings.dt) * gained) * (approach + threshold)
+        fast = needed < (one + resolution(one) + resolution(one)) * type(gap)(2.0) * gained * gap
+    return fast
+
+
+@wp.func
 def closing_time(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
     """Return when a gap closes whose rate goes from `approach` to `rate` within the span, along eq. (3).
 
@@ -128,10 +156,11 @@ def closing_time(job: Job, gap: Any, approach: Any, rate: Any, span: Any):
     zero = type(gap)(0.0)
     half = type(gap)(0.5)
     time = type(gap)(-1.0)
-    acceleration = (rate - approach) / span
-    first = approach + half * type(gap)(job.settings.dt) * acceleration
-    closes = gap >= -touch_tolerance(gap) and gap + span * (first + half * span * acceleration) < zero
-    if closes:
+    gained = half * (span + type(gap)(job.settings.dt)) * (rate - approach)
+    closes = gap >= -touch_tolerance(gap) and gap + span * approach + gained < zero
+    if closes and may_close_fast(job, gap, approach, rate, span):
+        acceleration = (rate - approach) / span
+        first = approach + half * type(gap)(job.settings.dt) * acceleration
         open_gap = wp.max(gap, zero)
         slope = wp.sqrt(wp.max(first * first - type(gap)(2.0) * acceleration * open_gap, zero)) - first
         if slope > zero:
@@ -155,16 +184,12 @@ def normal_rate(job: Job, c: int, row: int, w: int, scratch: wp.array2d(dtype=An
 
 
 @wp.func
-def contact_closing_time(job: Job, c: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Return when contact c closes under the velocity of s, negative if it does not, and whether it does slowly."""
+def contact_closing_time(job: Job, c: int, rate: Any, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return when contact c closes whose rate becomes that, negative if it does not, and whether it does slowly."""
     place = job.scratch
-    time = scratch.dtype(-1.0)
-    slowly = bool(False)
     gap = scratch[place.contacts + c * CONTACT_ROWS + GAP, w]
-    if gap >= -touch_tolerance(gap):
-        approach = scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w]
-        rate = normal_rate(job, c, place.s, w, scratch)
-        time, slowly = closing_time(job, gap, approach, rate, scratch[place.span, w])
+    approach = scratch[place.blocks + c * BLOCK_ROWS + APPROACH, w]
+    time, slowly = closing_time(job, gap, approach, rate, scratch[place.span, w])
     return time, slowly
 
 
@@ -229,13 +254,15 @@ def find_touch(
             moment = time
             what = job.scene.npair + int(scratch[job.scratch.scalars + k * SCALAR_ROWS + DOF, w])
     for c in range(nc, found):
-        time, slowly = contact_closing_time(job, c, w, scratch)
+        rate = normal_rate(job, c, job.scratch.s, w, scratch)
+        time, slowly = contact_closing_time(job, c, rate, w, scratch)
         if slowly:
             what = UNDECIDED
         if time >= zero:
             estimate = wp.min(estimate, time)
     seeking = estimate < moment and what != UNDECIDED
     turn = largest_turn(job, nc, found, parameters, w, scratch)
+    find_movers(job, nc, found, w, scratch)
     if turn > scratch.dtype(FAR_TURN) and what != UNDECIDED:
         before = march(job, nc, found, moment, turn, parameters, w, scratch)
         if before >= zero:

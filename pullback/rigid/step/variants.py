@@ -129,7 +129,8 @@ def split_functions() -> dict[Any, Any]:
     from pullback.rigid.collide.collide_kernels import pair_margin
     from pullback.rigid.step.actuator_kernels import time_ahead
     from pullback.rigid.step.constraint_kernels import is_impact_row, softness
-    from pullback.rigid.step.split_kernels import time_ahead_in_part, write_velocities_of_part
+    from pullback.rigid.step.part_forces_kernels import time_ahead_in_part
+    from pullback.rigid.step.split_kernels import write_velocities_of_part
     from pullback.rigid.step.step_kernels import write_velocities
     from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead, softness_of_part
 
@@ -144,10 +145,14 @@ def split_functions() -> dict[Any, Any]:
 
 def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
     """Return what takes the place of functions of whole steps: they call variants themselves."""
-    from pullback.rigid.step.split_kernels import is_split_here, solve_unsplit
-    from pullback.rigid.step.step_kernels import is_split, solve_step
+    from pullback.rigid.step.force_kernels import free_forces
+    from pullback.rigid.step.part_forces_kernels import part_forces
+    from pullback.rigid.step.split_kernels import solve_unless_touched, solve_unsplit
+    from pullback.rigid.step.step_kernels import solve_step, solve_unless_split
 
-    pairs = ((is_split, is_split_here), (solve_step, solve_unsplit))
+    # forces first: the others call them
+    replaced[free_forces] = variant(part_forces, name, replaced)
+    pairs = ((solve_unless_split, solve_unless_touched), (solve_step, solve_unsplit))
     return {old: variant(new, name, replaced) for old, new in pairs}
 
 
