@@ -22,12 +22,12 @@ import torch
 
 import pullback as pb
 import pullback.thermal as th
+from pullback.core.bisect import bisect
 from pullback.core.ranks import ranks
 from pullback.learn import SHAC, make
 from pullback.tasks import recover_power
 from pullback.thermal.growth import birth_steps
 from pullback.thermal.mesh import FACES
-from pullback.thermal.partition import bisect
 
 REPEATS = 3
 
@@ -86,12 +86,14 @@ def disk(options: argparse.Namespace) -> dict[str, Any]:
     power = torch.full((process.steps,), 200.0, requires_grad=True)
     ready = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     checkpoint = {"memory": 1, "disk": pb.OnDisk(), "sqrt": None}[options.keep]
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     process.run(power, checkpoint=checkpoint).final.square().mean().backward()
-    seconds = time.perf_counter() - begun
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    size = {"elements": len(mesh.elements), "steps": process.steps, "state_MB": 1e-6 * 8 * len(mesh.nodes)}
-    return {**size, "keep": options.keep, "seconds": seconds, "ready_GB": ready, "peak_GB": peak}
+    width = torch.finfo(process.dtype).bits // 8
+    size = {"elements": len(mesh.elements), "steps": process.steps, "state_MB": 1e-6 * width * len(mesh.nodes)}
+    times = {"seconds": seconds, "cpu_seconds": cpu}
+    return {**size, "keep": options.keep, **times, "ready_GB": ready, "peak_GB": peak}
 
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
 
 def owners(mesh: th.Mesh, work: np.ndarray, parts: int) -> dict[str, np.ndarray]:
     """Return the part of each element by every method."""
-    found = {"columns": bisect(mesh.centers, work, parts)}
+    found = {"columns": bisect(mesh.centers[:, :2], work, parts)}
     for name, dimensions in (("curve in the plane", 2), ("curve in space", 3)):
         order = np.argsort(_hilbert(mesh.centers[:, :dimensions]), kind="stable")
         share = np.cumsum(work[order]) / work.sum()

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import compress
 from typing import Any
 
 import torch
@@ -129,15 +130,17 @@ class Ranks:
         return self.sum(rows).to(x.dtype)
 
     def swap(self, send: Sequence[tuple[int, Tensor]], receive: Sequence[tuple[int, Tensor]]) -> None:
-        """Send tensors to ranks and receive into others, all at once."""
+        """Send tensors to ranks and receive into contiguous ones, all at once; at most two to each rank."""
+        boxes = self._mailboxes
         with self._talking():
-            boxes = self._mailboxes
-            if boxes is not None and boxes.takes([*send, *receive]):
-                boxes.swap(send, receive)
-                return
-            messages = [dist.P2POp(dist.irecv, x, r) for r, x in receive]
-            messages += [dist.P2POp(dist.isend, x, r) for r, x in send]
-            for request in dist.batch_isend_irecv(messages) if messages else ():
+            # message by message: its two ends see the same size, but not what other ranks exchange
+            small = [[boxes is not None and boxes.takes([one]) for one in some] for some in (send, receive)]
+            messages = [dist.P2POp(dist.irecv, x, r) for (r, x), is_small in zip(receive, small[1]) if not is_small]
+            messages += [dist.P2POp(dist.isend, x, r) for (r, x), is_small in zip(send, small[0]) if not is_small]
+            requests = dist.batch_isend_irecv(messages) if messages else []
+            if boxes is not None:
+                boxes.swap(list(compress(send, small[0])), list(compress(receive, small[1])))
+            for request in requests:
                 request.wait()
 
     def gather(self, value: Any) -> list[Any]:
