@@ -18,7 +18,16 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from pullback.cli.run_folder import METRICS, TENSORBOARD, RunFolder, new_run, next_folder, refuse_earlier_run
+from pullback.cli.run_folder import (
+    HOME,
+    METRICS,
+    TENSORBOARD,
+    RunFolder,
+    new_run,
+    next_folder,
+    refuse_earlier_run,
+    run_of_this_launch,
+)
 from pullback.core.files import check_folder
 from pullback.core.metrics import MetricsLog, logging_metrics
 from pullback.core.ranks import Ranks, start_ranks
@@ -40,7 +49,12 @@ def run(arguments: list[str]) -> int:
         return 0
     task = find_task(arguments[0])
     options = parse(task, arguments[1:])
-    if not any(argument.split("=")[0] == "--out" for argument in arguments):
+    names_folder = any(argument.split("=")[0] == "--out" for argument in arguments)
+    folder = run_of_this_launch(Path(options.out) if names_folder else HOME)
+    if folder is not None:
+        options.out = folder.path
+        return run_into(folder, task, options, as_json=as_json, tensorboard=tensorboard)
+    if not names_folder:
         options.out = next_folder(task.name)
     elif start_ranks().is_first:
         refuse_earlier_run(Path(options.out), task.name)

@@ -23,13 +23,17 @@ def _bisect(places: np.ndarray, work: np.ndarray, items: np.ndarray, owner: np.n
     lower = parts // 2
     here = places[items]
     # items of one place stay together: rounding must not split them
-    place = np.round(here / max(float(np.ptp(here, axis=0).max()), 1e-30) * 1e6).astype(np.int64)
+    here = here - here.min(axis=0)
+    place = np.round(here / (float(here.max()) or 1.0) * 1e6).astype(np.int64)
     axis = int(np.ptp(place, axis=0).argmax())
     order = [axis, *[k for k in range(place.shape[1]) if k != axis]]
     columns, column = np.unique(place[:, order], axis=0, return_inverse=True)
     column = column.ravel()
     total = np.cumsum(np.bincount(column, work[items], len(columns)))
     cut = int(np.argmin(np.abs(total - total[-1] * lower / parts)))
+    if len(columns) >= parts:
+        # nobody is left without work
+        cut = min(max(cut, lower - 1), len(columns) - 1 - (parts - lower))
     below = column <= cut
     _bisect(places, work, items[below], owner, first, lower)
     _bisect(places, work, items[~below], owner, first + lower, parts - lower)

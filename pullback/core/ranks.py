@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import signal
 import time
 import warnings
@@ -40,7 +41,9 @@ ANSWER = 0.3
 
 
 class RankError(PullbackError):
-    """Contact with another rank is lost."""
+    """Contact with another rank is lost; of the ranks that are left, the first one `speaks` for all."""
+
+    speaks = True
 
 
 class Ranks:
@@ -55,6 +58,7 @@ class Ranks:
         self.begun = self._since = time.perf_counter()
         self._waited_before = 0.0
         self._slow: tuple[int, int] = (-1, 0)
+        self._named: set[int] = set()
 
     @property
     def many(self) -> bool:
@@ -220,7 +224,8 @@ class Ranks:
             self._slow = slowest, (self._slow[1] + 1 if self._slow[0] == slowest else 1)
         else:
             self._slow = -1, 0
-        if self.is_first and self._slow[1] == SLOW_FOR:
+        if self.is_first and self._slow[1] >= SLOW_FOR and slowest not in self._named:
+            self._named.add(slowest)
             others = float(seconds.quantile(0.5, interpolation="lower"))
             warnings.warn(
                 f"rank {slowest} takes {float(seconds[slowest]):.3g} s for an iteration and the others {others:.3g} s, "
@@ -261,32 +266,35 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise self._lost(str(error)) from None
+            raise self.lost(str(error)) from None
         finally:
             self.waited += time.perf_counter() - begun
 
-    def _lost(self, reason: str) -> RankError:
+    def lost(self, reason: str) -> RankError:
         """Return the error for a rank that does not answer; it names those that nothing is heard of."""
-        silent = "another rank"
-        store = self._store
-        if store is not None:
-            try:
-                store.set(f"still here {self.rank}", "1")
-                until = time.perf_counter() + ANSWER
-                missing = set(range(self.count))
-                while missing and time.perf_counter() < until:
-                    missing = {k for k in missing if not store.check([f"still here {k}"])}
-                    time.sleep(0.02)
-                if missing:
-                    silent = f"rank {', '.join(map(str, sorted(missing)))} of {self.count}"
-            except RuntimeError:
-                # the store is gone as well
-                pass
+        missing: set[int] = set()
+        if self._store is not None:
+            # if the store is gone as well, nobody is named
+            with suppress(RuntimeError):
+                missing = self._silent(self._store)
+        silent = f"rank {', '.join(map(str, sorted(missing)))} of {self.count}" if missing else "another rank"
         first = (reason.splitlines() or [""])[0][:120]
-        return RankError(
+        error = RankError(
             f"{silent} has ended or does not answer ({first}); the last checkpoint is complete: the same command with "
-            f"its resume option goes on from there"
+            f"its resume option goes on from there, and `torchrun --max-restarts` by itself"
         )
+        error.speaks = not missing or self.rank == min(set(range(self.count)) - missing, default=0)
+        return error
+
+    def _silent(self, store: Store) -> set[int]:
+        """Return the ranks that do not say in time that they are still there."""
+        store.set(f"still here {self.rank}", "1")
+        until = time.perf_counter() + ANSWER
+        missing = set(range(self.count))
+        while missing and time.perf_counter() < until:
+            missing = {k for k in missing if not store.check([f"still here {k}"])}
+            time.sleep(0.02)
+        return missing
 
 
 _active: Ranks | None = None
@@ -341,7 +349,22 @@ def leave_ranks() -> None:
 
 def _end(*_: Any) -> None:
     """End this rank where `torchrun` asks for it, because another one has ended."""
-    raise RankError("this rank was asked to end, because another one has; the last checkpoint is complete")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise ranks().lost("torchrun ends all")
+
+
+def launch_name() -> str:
+    """Return what tells one call of `torchrun` from others, the same after it has started its ranks again; or ""."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    given = os.environ["TORCHELASTIC_RUN_ID"]
+    # without an identifier of the user's: the process of torchrun, whose children ranks are
+    return given if given not in ("", "none") else f"{platform.node()} {os.getppid()}"
+
+
+def was_restarted() -> bool:
+    """Return whether `torchrun` has started these ranks before, and one of them was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def _versions() -> dict[str, str]:

@@ -88,7 +88,7 @@ class SoftMarch:
         shape = (setup.worlds, setup.particles)
         self.failed = (code != 0).view(shape).any(1)
         final = [parts[name].clone().reshape(*shape, *parts[name].shape[1:]) for name in PARTS]
-        frames = [x.view(-1, *shape, setup.dim) for x in seen]
+        frames = [x.view(len(self.frames), *shape, setup.dim) for x in seen]
         for part in (*final, *[x.transpose(0, 1) for x in frames]):
             part[self.failed] = torch.nan
         return (*final, *frames), Kept(kept, capacity)
@@ -125,7 +125,7 @@ class SoftMarch:
         found: dict[str, Any] = run.run(self.schedule.plan(self.steps), kept.states, observe)
         found["numbers"] = run.adj_numbers
         gravity = run.adj_gravity
-        found["gravity"] = None if gravity is None else gravity.view(setup.worlds, setup.particles, -1).sum(1)
+        found["gravity"] = None if gravity is None else gravity.view(setup.worlds, setup.particles, setup.dim).sum(1)
         found["actuation"] = run.adj_actuation
         return tuple(
             found[name].reshape(given[name].shape) if want and found[name] is not None else None

@@ -162,7 +162,7 @@ def two_materials():
 def particles():
     """Five materials with muscles that fly apart and across borders, by sums over ranks: all gradients."""
     steps = 40
-    sim = scene(dim=2, size=6, shared=True)
+    sim = scene(dim=2, size=10, shared=True)
     together, whole = ranks(), start_of(sim, speed=0.3)
     # a motion that carries particles from one rank to another
     state = whole.replace(v=whole.v + torch.tensor([2.0, 0.5], dtype=F64) * (whole.x - whole.x.mean(0)).sign())

@@ -1,7 +1,10 @@
 """Several ranks compute what one does: learning, searches and one part, and a rank that is lost is named."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.core.ranks import Ranks
-from tests.scale.launch import finish, start
+from tests.scale.launch import ROOT, finish, start
 from tests.scale.rank_cases import CASES
 
 ROUNDING = 1e-12
@@ -74,17 +77,45 @@ def test_samples_of_a_batch_are_shared_by_their_world():
     assert sorted(torch.cat(found).tolist()) == sorted(order[:11].tolist())
 
 
-def test_a_rank_with_another_robot_is_refused_and_a_lost_one_is_named(tmp_path):
+def test_others_are_refused_a_slow_rank_and_a_lost_one_are_named(tmp_path):
     ranks = start(2, "-m", "tests.scale.lost_rank", str(tmp_path))
     until = time.monotonic() + 120
-    while not (tmp_path / "searching").exists() and time.monotonic() < until:
-        time.sleep(0.1)
+    while not (tmp_path / "saved 12").exists() and time.monotonic() < until:
+        time.sleep(0.05)
     os.kill(ranks[1].pid, signal.SIGKILL)
     text = ranks[0].communicate(timeout=60)[0]
     ranks[1].communicate(timeout=60)
     assert ranks[0].returncode == 0, text
-    assert "refused: the robot on rank" in text
+    assert "refused: the version of numpy on rank 0" in text
+    assert "refused: the robot or world on rank 0" in text
+    assert re.findall(r"warned: rank (\d) takes 0.0?\d+ s for an iteration and the others", text) == ["1"], text
     assert "lost: rank 1 of 2 has ended or does not answer" in text
     assert "the last checkpoint is complete" in text
     saved = torch.load(tmp_path / "search.pt")
-    assert saved["state"]["done"] >= 1
+    assert saved["state"]["done"] >= 12
+
+
+def torchrun(*arguments, restarts=0):
+    """Run two ranks by torchrun, and return what they and it print."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [*launcher, "--max-restarts", str(restarts), "-m", *arguments],
+        env=env, cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_torchrun_goes_on_after_kill_9_with_the_same_result(tmp_path):
+    folders = [tmp_path / name for name in ("whole", "cut")]
+    for folder in folders:
+        folder.mkdir()
+    code, text = torchrun("tests.scale.restarted", str(folders[0]))
+    assert code == 0, text
+    code, text = torchrun("tests.scale.restarted", str(folders[1]), "3", restarts=1)
+    assert code == 0, text
+    assert text.count("lost: rank 1 of 2 has ended or does not answer") == 1, text
+    assert text.count("begins after 0 iterations") == 2, text
+    assert text.count("begins after 3 iterations") == 2, text
+    expected, *found = [torch.load(folder / f"found {rank}.pt") for folder in folders for rank in range(2)]
+    assert all(torch.equal(x, expected) for x in found)
