@@ -196,10 +196,26 @@ def particles():
     return found
 
 
+def messages():
+    """Small messages to some ranks and large ones to others, in one exchange: each pair takes its own way."""
+    together = ranks()
+    others = [rank for rank in range(together.count) if rank != together.rank]
+
+    def message(source, target):
+        size = 3 if (source + target) % 2 else 200_000
+        return torch.arange(size, dtype=F64) + 10 * source + target
+
+    receive = [(rank, torch.empty_like(message(rank, together.rank))) for rank in others]
+    together.swap([(rank, message(together.rank, rank)) for rank in others], receive)
+    for rank, found in receive:
+        assert torch.equal(found, message(rank, together.rank))
+    return {}
+
+
 CASES = {
     "shac": shac, "other_short_horizon": other_short_horizon, "other_learning": other_learning, "searches": searches,
     "explicit_part": explicit_part, "implicit_part": implicit_part, "two_materials": two_materials,
-    "particles": particles,
+    "particles": particles, "messages": messages,
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tests.scale.rank_cases import CASES
 
 ROUNDING = 1e-12
 """Sums over ranks are in another order than sums in one process; errors are relative to what is compared."""
-SHORT = ("shac", "explicit_part", "particles")
+SHORT = ("shac", "explicit_part", "particles", "messages")
 
 
 @pytest.fixture(scope="module")
