@@ -22,5 +22,5 @@ def test_the_table_is_what_the_model_says():
         expected = [rate / 1e6, 100 * alone[0] / seconds[0]]
         for one, here in zip(alone[1:], seconds[1:]):
             expected += [1e3 * here, 100 * one / ranks / here]
-        assert cells[::2] == pytest.approx(expected[::2], rel=0.02)
+        assert cells[::2] == pytest.approx(expected[::2], rel=0.03)
         assert cells[1::2] == pytest.approx(expected[1::2], abs=0.51), "in per cent"

@@ -1,11 +1,13 @@
 """Several ranks compute what one does: learning, searches and one part, and a rank that is lost is named."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -95,15 +97,21 @@ def test_others_are_refused_a_slow_rank_and_a_lost_one_are_named(tmp_path):
     assert saved["state"]["done"] >= 12
 
 
-def torchrun(*arguments, restarts=0):
-    """Run two ranks by torchrun, and return what they and it print."""
+def torchrun(*arguments, restarts=0, meanwhile=None):
+    """Run two ranks by torchrun, and return what they and it print; meanwhile(pid of torchrun) is called."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [*launcher, "--max-restarts", str(restarts), "-m", *arguments],
-        env=env, cwd=ROOT, capture_output=True, text=True, timeout=300,
+    command = [*launcher, "--max-restarts", str(restarts), "-m", *arguments]
+    running = subprocess.Popen(
+        command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    try:
+        if meanwhile is not None:
+            meanwhile(running.pid)
+        text = running.communicate(timeout=300)[0]
+    finally:
+        running.kill()
+    return running.returncode, text
 
 
 def test_torchrun_goes_on_after_kill_9_with_the_same_result(tmp_path):
@@ -119,3 +127,28 @@ def test_torchrun_goes_on_after_kill_9_with_the_same_result(tmp_path):
     assert text.count("begins after 3 iterations") == 2, text
     expected, *found = [torch.load(folder / f"found {rank}.pt") for folder in folders for rank in range(2)]
     assert all(torch.equal(x, expected) for x in found)
+
+
+@pytest.mark.slow
+def test_a_command_goes_on_in_its_folder_after_kill_9(tmp_path):
+    folders = [tmp_path / name for name in ("whole", "cut")]
+
+    def kill(pid):
+        until = time.monotonic() + 200
+        while not (folders[1] / "checkpoint.pt").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        # the ranks are the children of torchrun, the first one first
+        os.kill(int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[-1]), signal.SIGKILL)
+
+    task = ["pullback", "run", "recover-power", "--iterations", "12", "--out"]
+    found = []
+    for folder, restarts, meanwhile in zip(folders, (0, 1), (None, kill)):
+        code, text = torchrun(*task, str(folder), restarts=restarts, meanwhile=meanwhile)
+        assert code == 0, text
+        found.append(json.loads((folder / "run.json").read_text()))
+    assert "error: rank 1 of 2 has ended or does not answer" in text
+    assert [run["status"] for run in found] == ["finished"] * 2
+    saved = [torch.load(folder / "checkpoint.pt")["state"] for folder in folders]
+    assert saved[0]["losses"] == saved[1]["losses"]
+    assert len(saved[1]["losses"]) == 12
