@@ -28,28 +28,39 @@ def alone():
     return {name: case() for name, case in CASES.items()}
 
 
-def compare(folder, count, names, alone):
+def run(folder, count, names):
+    """Return what each of some ranks computes."""
+    folder.mkdir(exist_ok=True)
     finish(start(count, "-W", "ignore", "-m", "tests.scale.rank_cases", str(folder), *names))
-    for rank in range(count):
-        found = torch.load(folder / f"{rank}_of_{count}.pt")
-        assert found.keys() == set(names)
-        for name, values in found.items():
+    return [torch.load(folder / f"{rank}_of_{count}.pt") for rank in range(count)]
+
+
+def compare(found, names, alone):
+    """Fail unless all ranks have the same bits, and one process the same but for rounding."""
+    for rank, cases in enumerate(found):
+        assert cases.keys() == set(names)
+        for name, values in cases.items():
             for key, value in values.items():
+                assert torch.equal(value, found[0][name][key]), f"{name}, {key}: ranks {rank} and 0 differ"
                 expected = alone[name][key]
                 # small gradients relative to the largest of their kind
                 scale = expected.abs().clamp(min=min(1.0, float(expected.abs().max())) or 1.0)
                 error = ((value - expected).abs() / scale).max()
-                assert error <= ROUNDING, f"{name}, {key}: rank {rank} of {count} is off by {error:.1e}"
+                assert error <= ROUNDING, f"{name}, {key}: rank {rank} of {len(found)} is off by {error:.1e}"
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_ranks_compute_what_one_does(tmp_path, alone):
-    compare(tmp_path, 2, list(CASES), alone)
+    found = run(tmp_path, 2, list(CASES))
+    compare(found, list(CASES), alone)
+    # and again: the same bits
+    for name, values in run(tmp_path / "again", 2, SHORT)[0].items():
+        assert all(torch.equal(value, found[0][name][key]) for key, value in values.items()), name
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_four_ranks_compute_what_one_does(tmp_path, alone):
-    compare(tmp_path, 4, SHORT, alone)
+    compare(run(tmp_path, 4, SHORT), SHORT, alone)
 
 
 @pytest.mark.slow
@@ -58,7 +69,7 @@ def test_four_ranks_compute_what_one_does(tmp_path, alone):
 def test_more_ranks_in_every_case(tmp_path, alone, count):
     # eight worlds cannot be shared by three
     names = [name for name in CASES if count == 4 or name.endswith(("part", "materials", "particles"))]
-    compare(tmp_path, count, names, alone)
+    compare(run(tmp_path, count, names), names, alone)
 
 
 def test_shares_cover_everything_once():
