@@ -7,6 +7,7 @@ is its rows of what one process would draw, so the result does not depend on the
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import platform
@@ -59,6 +60,8 @@ class Ranks:
         self._waited_before = 0.0
         self._slow: tuple[int, int] = (-1, 0)
         self._named: set[int] = set()
+        self.has_lost = False
+        """Whether contact with another rank was lost."""
 
     @property
     def many(self) -> bool:
@@ -272,6 +275,7 @@ class Ranks:
 
     def lost(self, reason: str) -> RankError:
         """Return the error for a rank that does not answer; it names those that nothing is heard of."""
+        self.has_lost = True
         missing: set[int] = set()
         if self._store is not None:
             # if the store is gone as well, nobody is named
@@ -328,11 +332,15 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
         backend = "cpu:gloo,cuda:nccl"
     store, rank, count = next(iter(rendezvous("env://")))
     store.set_timeout(timedelta(seconds=timeout))
+    # ranks that torchrun starts again find the same store, with the addresses of those that ended
+    store = PrefixStore(f"pullback {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(
-        backend, store=PrefixStore("pullback", store), rank=rank, world_size=count,
+        backend, store=PrefixStore("group", store), rank=rank, world_size=count,
         timeout=timedelta(seconds=timeout),
     )  # fmt: skip
     signal.signal(signal.SIGTERM, _end)
+    # threads of torch's that are still there when a process ends can abort it
+    atexit.register(_leave_at_exit)
     _active = Ranks(rank, count, store)
     _active.find_mailboxes(timeout)
     _active.refuse_differences(_versions())
@@ -345,6 +353,11 @@ def leave_ranks() -> None:
     if _active is not None:
         _active = None
         dist.destroy_process_group()
+
+
+def _leave_at_exit() -> None:
+    if _active is not None and not _active.has_lost:
+        leave_ranks()
 
 
 def _end(*_: Any) -> None:
