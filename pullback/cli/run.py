@@ -30,7 +30,7 @@ from pullback.cli.run_folder import (
 )
 from pullback.core.files import check_folder
 from pullback.core.metrics import MetricsLog, logging_metrics
-from pullback.core.ranks import Ranks, start_ranks
+from pullback.core.ranks import Ranks, leave_ranks, start_ranks
 from pullback.tasks import Task, find_task, task_names
 
 USAGE = "usage: pullback run TASK [OPTIONS] [--json] [--tensorboard]   (pullback run TASK --help: its options)\n"
@@ -75,6 +75,7 @@ def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tens
     together = start_ranks()
     if not together.is_first:
         _run_quietly(task, options)
+        leave_ranks()
         return 0
     check_folder(folder.path, "--out")
     folder.begin()
@@ -95,6 +96,7 @@ def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tens
     else:
         print(f"run: {folder.path}")
         _print_communication(together)
+    leave_ranks()
     return 0
 
 

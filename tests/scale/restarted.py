@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from pullback.core.ranks import RankError, ranks, start_ranks, was_restarted
+from pullback.core.ranks import RankError, leave_ranks, ranks, start_ranks, was_restarted
 from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn import SHAC, make
 from tests.scale.rank_cases import F64, SMALL, weights
@@ -45,6 +45,7 @@ def main(folder: Path, last: int = -1) -> int:
             print(f"lost: {error}", flush=True)
         return 2
     torch.save(weights(run.policy, run.critics.networks), folder / f"found {together.rank}.pt")
+    leave_ranks()
     return 0
 
 
