@@ -45,7 +45,7 @@ class Migration:
 
     def backward(self, rows: Tensor, count: int) -> Tensor:
         """Return rows as they were before it, when there were `count`: the transpose."""
-        return self._move(rows, count, self.stay[::-1], self.receive, self.send)
+        return self._move(rows, count, (self.stay[1], self.stay[0]), self.receive, self.send)
 
     def _move(
         self,
