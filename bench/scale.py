@@ -3,6 +3,7 @@
     torchrun --nproc-per-node 2 -m bench.scale rollouts      # or python -m bench.scale rollouts: one rank
     torchrun --nproc-per-node 2 -m bench.scale part
     python -m bench.scale disk --elements 1000000 --steps 60
+    torchrun --nproc-per-node 2 -m bench.scale particles     # also wait: what waiting costs
     python -m bench.scale partition
 
 Each prints one line of JSON from rank 0. One thread a rank.
@@ -21,13 +22,14 @@ import numpy as np
 import torch
 
 import pullback as pb
+import pullback.soft as soft
 import pullback.thermal as th
+from pullback.core.bisect import bisect
 from pullback.core.ranks import ranks
 from pullback.learn import SHAC, make
 from pullback.tasks import recover_power
 from pullback.thermal.growth import birth_steps
 from pullback.thermal.mesh import FACES
-from pullback.thermal.partition import bisect
 
 REPEATS = 3
 
@@ -86,12 +88,56 @@ def disk(options: argparse.Namespace) -> dict[str, Any]:
     power = torch.full((process.steps,), 200.0, requires_grad=True)
     ready = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     checkpoint = {"memory": 1, "disk": pb.OnDisk(), "sqrt": None}[options.keep]
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     process.run(power, checkpoint=checkpoint).final.square().mean().backward()
-    seconds = time.perf_counter() - begun
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    size = {"elements": len(mesh.elements), "steps": process.steps, "state_MB": 1e-6 * 8 * len(mesh.nodes)}
-    return {**size, "keep": options.keep, "seconds": seconds, "ready_GB": ready, "peak_GB": peak}
+    width = torch.finfo(process.dtype).bits // 8
+    size = {"elements": len(mesh.elements), "steps": process.steps, "state_MB": 1e-6 * width * len(mesh.nodes)}
+    times = {"seconds": seconds, "cpu_seconds": cpu}
+    return {**size, "keep": options.keep, **times, "ready_GB": ready, "peak_GB": peak}
+
+
+def particles(options: argparse.Namespace) -> dict[str, Any]:
+    """Loss and gradient of a block of jelly that falls and is thrown, its particles shared."""
+    spacing = 0.01
+    block = soft.block(
+        (0.2, 0.2, 0.1), (1.0, 0.6, 0.3), spacing=spacing, name="jelly", material=soft.Elastic(youngs=2e4)
+    )
+    domain = soft.Domain((0.0, 0.0, 0.0), (1.2, 0.8, 0.8), 2.0 * spacing)
+    sim = soft.SoftSim(domain, [block], dt=5e-4, gravity=(0.0, 0.0, -9.81), shared=True)
+    state = sim.state()
+    v = (state.v + torch.tensor([1.0, 0.0, 0.0])).requires_grad_()
+
+    def gradient() -> None:
+        sim.rollout(state.replace(v=v), options.steps).final.x.square().mean().backward()
+
+    gradient()
+    seconds, waited = timed(gradient)
+    found = {"particles": sim.particles, "ms_per_step": 1e3 * seconds / options.steps}
+    return {**found, "communication": waited / seconds}
+
+
+def wait(options: argparse.Namespace) -> dict[str, Any]:
+    """How much a rank computes while it waits for another that sleeps for some time, and how late it notices."""
+    together, found = ranks(), {}
+    box = torch.zeros(1, dtype=torch.float64)
+    for milliseconds in (0.0, 0.1, 1.0, 10.0, 100.0):
+        late, cpu, wall = 0.0, 0.0, 0.0
+        for _ in range(20):
+            together.sum(torch.zeros(1))
+            begun, used = time.perf_counter(), time.process_time()
+            if together.rank == 1:
+                time.sleep(1e-3 * milliseconds)
+                box[0] = time.perf_counter()
+                together.swap([(0, box)], [])
+            else:
+                together.swap([], [(1, box)])
+                # the clock counts from the start of the machine: the same on both ranks
+                late += (time.perf_counter() - float(box)) / 20
+            cpu, wall = cpu + time.process_time() - used, wall + time.perf_counter() - begun
+        found[f"{milliseconds:g} ms"] = {"late_us": round(1e6 * late, 1), "busy": round(cpu / wall, 2)}
+    return found
 
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,7 +161,7 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
 
 def owners(mesh: th.Mesh, work: np.ndarray, parts: int) -> dict[str, np.ndarray]:
     """Return the part of each element by every method."""
-    found = {"columns": bisect(mesh.centers, work, parts)}
+    found = {"columns": bisect(mesh.centers[:, :2], work, parts)}
     for name, dimensions in (("curve in the plane", 2), ("curve in space", 3)):
         order = np.argsort(_hilbert(mesh.centers[:, :dimensions]), kind="stable")
         share = np.cumsum(work[order]) / work.sum()
@@ -173,10 +219,15 @@ def _hilbert(points: np.ndarray, bits: int = 10) -> np.ndarray:
     return key
 
 
+WHAT = {
+    "rollouts": rollouts, "part": part, "particles": particles, "disk": disk, "partition": partition, "wait": wait,
+}  # fmt: skip
+
+
 def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("rollouts", "part", "disk", "partition"))
+    parser.add_argument("what", choices=tuple(WHAT))
     parser.add_argument("--env", default="hopper")
     parser.add_argument("--worlds", type=int, default=256)
     parser.add_argument("--size", default="full")
@@ -187,7 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     together = pb.start_ranks()
-    found = {"rollouts": rollouts, "part": part, "disk": disk, "partition": partition}[options.what](options)
+    found = WHAT[options.what](options)
     if together.is_first:
         print(json.dumps({"what": options.what, "ranks": together.count, **found}), flush=True)
 

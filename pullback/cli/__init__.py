@@ -19,6 +19,7 @@ from pullback.cli.run import run
 from pullback.cli.runs import runs
 from pullback.cli.view import view
 from pullback.core.errors import PullbackError
+from pullback.core.ranks import RankError
 
 DESCRIPTION = """Differentiable physics: robots that touch things, and parts that are printed.
 `pullback --debug COMMAND ...` shows where an error came from."""
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PullbackError, OSError) as error:
         if debug:
             raise
+        if isinstance(error, RankError) and not error.speaks:
+            return 2
         _print_error(f"[bold red]error:[/] {escape(str(error))}")
         return 2
     except KeyboardInterrupt:

@@ -18,10 +18,19 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from pullback.cli.run_folder import METRICS, TENSORBOARD, RunFolder, new_run, next_folder, refuse_earlier_run
+from pullback.cli.run_folder import (
+    HOME,
+    METRICS,
+    TENSORBOARD,
+    RunFolder,
+    new_run,
+    next_folder,
+    refuse_earlier_run,
+    run_of_this_launch,
+)
 from pullback.core.files import check_folder
 from pullback.core.metrics import MetricsLog, logging_metrics
-from pullback.core.ranks import Ranks, start_ranks
+from pullback.core.ranks import Ranks, leave_ranks, start_ranks
 from pullback.tasks import Task, find_task, task_names
 
 USAGE = "usage: pullback run TASK [OPTIONS] [--json] [--tensorboard]   (pullback run TASK --help: its options)\n"
@@ -40,7 +49,12 @@ def run(arguments: list[str]) -> int:
         return 0
     task = find_task(arguments[0])
     options = parse(task, arguments[1:])
-    if not any(argument.split("=")[0] == "--out" for argument in arguments):
+    names_folder = any(argument.split("=")[0] == "--out" for argument in arguments)
+    folder = run_of_this_launch(Path(options.out) if names_folder else HOME)
+    if folder is not None:
+        options.out = folder.path
+        return run_into(folder, task, options, as_json=as_json, tensorboard=tensorboard)
+    if not names_folder:
         options.out = next_folder(task.name)
     elif start_ranks().is_first:
         refuse_earlier_run(Path(options.out), task.name)
@@ -61,6 +75,7 @@ def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tens
     together = start_ranks()
     if not together.is_first:
         _run_quietly(task, options)
+        leave_ranks()
         return 0
     check_folder(folder.path, "--out")
     folder.begin()
@@ -81,6 +96,7 @@ def run_into(folder: RunFolder, task: Task, options: Any, *, as_json: bool, tens
     else:
         print(f"run: {folder.path}")
         _print_communication(together)
+    leave_ranks()
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pullback
 from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.ranks import launch_name, was_restarted
 
 FORMAT = "pullback run 1"
 RECORD, METRICS, TENSORBOARD = "run.json", "metrics.jsonl", "tensorboard"
@@ -60,7 +61,15 @@ def new_run(path: Path, task: str, arguments: list[str], options: Any) -> RunFol
     """Return the record of a run that is about to begin."""
     versions = {name: version(name) for name in ("torch", "warp-lang")} | {"python": platform.python_version()}
     record = {"format": FORMAT, "pullback": pullback.__version__, "task": task, "arguments": arguments}
-    return RunFolder(path, record | {"options": options, "versions": versions})
+    return RunFolder(path, record | {"options": options, "versions": versions, "launch": launch_name()})
+
+
+def run_of_this_launch(home: Path) -> RunFolder | None:
+    """Return the run at or below a folder that `torchrun` began before it started its ranks again."""
+    if not was_restarted():
+        return None
+    begun = [run for run in find_runs(home) if run.record.get("launch") == launch_name() and not run.is_finished]
+    return begun[-1] if begun else None
 
 
 def next_folder(task: str, home: Path = HOME) -> Path:

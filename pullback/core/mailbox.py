@@ -27,8 +27,12 @@ LARGEST = 1 << 20
 """Bytes of the largest message; larger ones go by torch.distributed."""
 HEADER = 128
 """Bytes before the buffers of a pair: the two counters, on cache lines of their own."""
-SPINS = 20_000
-"""Looks at a counter before other processes are let through."""
+SPINS = 1000
+"""Looks at a counter before other processes are let through: about 0.1 ms."""
+YIELD_FOR = 2e-3
+"""Seconds of looking and letting others through in turn, before naps: a step of a part is shorter."""
+NAP = 1e-4
+"""Seconds of sleep between two looks after that; a core that waits long is free for others."""
 LOOK_AFTER = 0.2
 """Seconds of waiting between two looks at whether the other rank still lives."""
 
@@ -89,8 +93,11 @@ class Mailboxes:
                 return
         begun = looked = time.monotonic()
         while counter[0] < value:
-            os.sched_yield()
             now = time.monotonic()
+            if now - begun < YIELD_FOR:
+                os.sched_yield()
+            else:
+                time.sleep(NAP)
             if now - looked > LOOK_AFTER:
                 looked = now
                 if not _is_alive(self.pids[other]):

@@ -7,8 +7,10 @@ is its rows of what one process would draw, so the result does not depend on the
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import platform
 import signal
 import time
 import warnings
@@ -17,6 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import compress
 from typing import Any
 
 import torch
@@ -39,7 +42,9 @@ ANSWER = 0.3
 
 
 class RankError(PullbackError):
-    """Contact with another rank is lost."""
+    """Contact with another rank is lost; of the ranks that are left, the first one `speaks` for all."""
+
+    speaks = True
 
 
 class Ranks:
@@ -54,6 +59,9 @@ class Ranks:
         self.begun = self._since = time.perf_counter()
         self._waited_before = 0.0
         self._slow: tuple[int, int] = (-1, 0)
+        self._named: set[int] = set()
+        self.has_lost = False
+        """Whether contact with another rank was lost."""
 
     @property
     def many(self) -> bool:
@@ -129,15 +137,17 @@ class Ranks:
         return self.sum(rows).to(x.dtype)
 
     def swap(self, send: Sequence[tuple[int, Tensor]], receive: Sequence[tuple[int, Tensor]]) -> None:
-        """Send tensors to ranks and receive into others, all at once."""
+        """Send tensors to ranks and receive into contiguous ones, all at once; at most two to each rank."""
+        boxes = self._mailboxes
         with self._talking():
-            boxes = self._mailboxes
-            if boxes is not None and boxes.takes([*send, *receive]):
-                boxes.swap(send, receive)
-                return
-            messages = [dist.P2POp(dist.irecv, x, r) for r, x in receive]
-            messages += [dist.P2POp(dist.isend, x, r) for r, x in send]
-            for request in dist.batch_isend_irecv(messages) if messages else ():
+            # message by message: its two ends see the same size, but not what other ranks exchange
+            small = [[boxes is not None and boxes.takes([one]) for one in some] for some in (send, receive)]
+            messages = [dist.P2POp(dist.irecv, x, r) for (r, x), is_small in zip(receive, small[1]) if not is_small]
+            messages += [dist.P2POp(dist.isend, x, r) for (r, x), is_small in zip(send, small[0]) if not is_small]
+            requests = dist.batch_isend_irecv(messages) if messages else []
+            if boxes is not None:
+                boxes.swap(list(compress(send, small[0])), list(compress(receive, small[1])))
+            for request in requests:
                 request.wait()
 
     def gather(self, value: Any) -> list[Any]:
@@ -217,7 +227,8 @@ class Ranks:
             self._slow = slowest, (self._slow[1] + 1 if self._slow[0] == slowest else 1)
         else:
             self._slow = -1, 0
-        if self.is_first and self._slow[1] == SLOW_FOR:
+        if self.is_first and self._slow[1] >= SLOW_FOR and slowest not in self._named:
+            self._named.add(slowest)
             others = float(seconds.quantile(0.5, interpolation="lower"))
             warnings.warn(
                 f"rank {slowest} takes {float(seconds[slowest]):.3g} s for an iteration and the others {others:.3g} s, "
@@ -258,32 +269,36 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise self._lost(str(error)) from None
+            raise self.lost(str(error)) from None
         finally:
             self.waited += time.perf_counter() - begun
 
-    def _lost(self, reason: str) -> RankError:
+    def lost(self, reason: str) -> RankError:
         """Return the error for a rank that does not answer; it names those that nothing is heard of."""
-        silent = "another rank"
-        store = self._store
-        if store is not None:
-            try:
-                store.set(f"still here {self.rank}", "1")
-                until = time.perf_counter() + ANSWER
-                missing = set(range(self.count))
-                while missing and time.perf_counter() < until:
-                    missing = {k for k in missing if not store.check([f"still here {k}"])}
-                    time.sleep(0.02)
-                if missing:
-                    silent = f"rank {', '.join(map(str, sorted(missing)))} of {self.count}"
-            except RuntimeError:
-                # the store is gone as well
-                pass
+        self.has_lost = True
+        missing: set[int] = set()
+        if self._store is not None:
+            # if the store is gone as well, nobody is named
+            with suppress(RuntimeError):
+                missing = self._silent(self._store)
+        silent = f"rank {', '.join(map(str, sorted(missing)))} of {self.count}" if missing else "another rank"
         first = (reason.splitlines() or [""])[0][:120]
-        return RankError(
+        error = RankError(
             f"{silent} has ended or does not answer ({first}); the last checkpoint is complete: the same command with "
-            f"its resume option goes on from there"
+            f"its resume option goes on from there, and `torchrun --max-restarts` by itself"
         )
+        error.speaks = not missing or self.rank == min(set(range(self.count)) - missing, default=0)
+        return error
+
+    def _silent(self, store: Store) -> set[int]:
+        """Return the ranks that do not say in time that they are still there."""
+        store.set(f"still here {self.rank}", "1")
+        until = time.perf_counter() + ANSWER
+        missing = set(range(self.count))
+        while missing and time.perf_counter() < until:
+            missing = {k for k in missing if not store.check([f"still here {k}"])}
+            time.sleep(0.02)
+        return missing
 
 
 _active: Ranks | None = None
@@ -317,11 +332,15 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
         backend = "cpu:gloo,cuda:nccl"
     store, rank, count = next(iter(rendezvous("env://")))
     store.set_timeout(timedelta(seconds=timeout))
+    # ranks that torchrun starts again find the same store, with the addresses of those that ended
+    store = PrefixStore(f"pullback {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(
-        backend, store=PrefixStore("pullback", store), rank=rank, world_size=count,
+        backend, store=PrefixStore("group", store), rank=rank, world_size=count,
         timeout=timedelta(seconds=timeout),
     )  # fmt: skip
     signal.signal(signal.SIGTERM, _end)
+    # threads of torch's that are still there when a process ends can abort it
+    atexit.register(_leave_at_exit)
     _active = Ranks(rank, count, store)
     _active.find_mailboxes(timeout)
     _active.refuse_differences(_versions())
@@ -336,9 +355,29 @@ def leave_ranks() -> None:
         dist.destroy_process_group()
 
 
+def _leave_at_exit() -> None:
+    if _active is not None and not _active.has_lost:
+        leave_ranks()
+
+
 def _end(*_: Any) -> None:
     """End this rank where `torchrun` asks for it, because another one has ended."""
-    raise RankError("this rank was asked to end, because another one has; the last checkpoint is complete")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise ranks().lost("torchrun ends all")
+
+
+def launch_name() -> str:
+    """Return what tells one call of `torchrun` from others, the same after it has started its ranks again; or ""."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    given = os.environ["TORCHELASTIC_RUN_ID"]
+    # without an identifier of the user's: the process of torchrun, whose children ranks are
+    return given if given not in ("", "none") else f"{platform.node()} {os.getppid()}"
+
+
+def was_restarted() -> bool:
+    """Return whether `torchrun` has started these ranks before, and one of them was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def _versions() -> dict[str, str]:

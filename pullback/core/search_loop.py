@@ -20,7 +20,7 @@ from rich.text import Text
 from pullback.core.errors import PullbackError
 from pullback.core.interrupt import Interrupt, gentle_interrupt
 from pullback.core.metrics import log_iteration
-from pullback.core.ranks import ranks
+from pullback.core.ranks import launch_name, ranks, was_restarted
 from pullback.core.state_file import read_state, write_state
 
 FORMAT = "pullback search 2"
@@ -78,12 +78,27 @@ class Checkpoint:
         self.saved = self.search.done
         # all ranks put the state together, one writes it
         content = {"format": FORMAT, "settings": self._settings(), "state": self.search.state()}
+        content["launch"] = launch_name()
         if ranks().is_first:
             write_state(self.path, content)
 
     def exists(self) -> bool:
         """Return whether there is a file to resume from."""
         return ranks().from_first(self.path.exists())
+
+    def begin(self, resume: bool) -> None:
+        """Resume if that is asked for, or if `torchrun` started these ranks again and the file is of their first try.
+
+        Without a request a file that is not there, or of another run, is no error: the search begins.
+        """
+        if resume or ranks().from_first(self._is_of_this_launch() if ranks().is_first else None):
+            self.resume()
+
+    def _is_of_this_launch(self) -> bool:
+        if not was_restarted() or not self.path.exists():
+            return False
+        saved, _ = self._read()
+        return isinstance(saved, dict) and saved.get("launch") == launch_name()
 
     def resume(self) -> None:
         """Bring the search to where it was saved; a file that is damaged or of another search is an error."""

@@ -106,6 +106,8 @@ class Env(ABC):
         self._size: int | None = None
         self.world = self.build()
         self.sim = self.compile(self.world)
+        if ranks().many:
+            ranks().refuse_differences({"the robot or world": (self.name, self.sim.fingerprint())})
         self.broken = torch.zeros((), dtype=torch.long, device=self.device)
         """How many worlds were no longer finite, since the environment was made."""
         self.reset()

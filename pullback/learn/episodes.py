@@ -190,10 +190,9 @@ def train_episodes(
     if checkpoint is not None:
         settings = {**env.settings, **{k: v for k, v in asdict(config).items() if k != "iterations"}}
         saved = Checkpoint(search, Path(checkpoint), settings)
-    if resume:
-        if saved is None:
-            raise PullbackError("resume=True needs the checkpoint to go on from; give checkpoint='file.pt'")
-        saved.resume()
+        saved.begin(resume)
+    elif resume:
+        raise PullbackError("resume=True needs the checkpoint to go on from; give checkpoint='file.pt'")
     loop = SearchLoop(config.iterations, "learning", progress, console, save_every=30.0)
     loop.run(search, saved)
     return search

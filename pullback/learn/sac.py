@@ -340,8 +340,7 @@ def train_seeds(
     file = None
     if checkpoint is not None:
         file = Checkpoint(run, Path(checkpoint), run.settings)
-        if resume and file.path.exists():
-            file.resume()
+        file.begin(resume=resume and file.exists())
     elif resume:
         raise PullbackError("resume without a checkpoint; say which file to go on from: checkpoint=...")
     label = label or f"{type(run).__name__} on {run.env.name}"

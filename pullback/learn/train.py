@@ -47,8 +47,7 @@ def train(
     file = None
     if checkpoint is not None:
         file = Checkpoint(run, Path(checkpoint), run.settings)
-        if resume:
-            file.resume()
+        file.begin(resume)
     elif resume:
         raise PullbackError("resume without a checkpoint; say which file to go on from: checkpoint=...")
     label = f"{type(run).__name__ if run.config.critic else 'BPTT'} on {env.name}"

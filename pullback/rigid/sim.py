@@ -395,6 +395,11 @@ class Sim(Observations):
                 f"pass {name}.to(sim.device, sim.dtype)"
             )
 
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Return what tells the world from others: sizes, and all its numbers unless they differ from copy to copy."""
+        packed, arrays = self.parameters.packed().detach(), self.arrays
+        return self.dt, arrays.nq, arrays.nv, arrays.nu, packed.shape, packed.tolist() if len(packed) == 1 else None
+
     def _driven(self) -> str:
         names = self.arrays.actuator_names
         few = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

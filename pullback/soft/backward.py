@@ -63,6 +63,8 @@ class Backward(Forward):
         rows = self.fill_grid(step)
         self.clear_adjoint(0, rows)
         self.from_grid_vjp(0, self.pieces)
+        # what is summed over ranks has cotangents that are summed over ranks
+        self.setup.halo.sum(self.tensors["cotangent"])
         self.move_nodes_vjp(0, rows)
         self.to_grid_vjp(0, self.pieces, step)
         if self.adj_actuation is not None:

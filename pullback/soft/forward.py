@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from pullback.core.passes import Pass
 from pullback.core.tensors import current_stream, device_name, view
 from pullback.soft.block_kernels import block_kernels
 from pullback.soft.grid_kernels import blocks_before, grid_kernels
+from pullback.soft.halo import Halo
 from pullback.soft.step_kernels import step_kernels
 from pullback.soft.variant_kernels import EDGE, Variant
 
@@ -47,6 +48,8 @@ class Setup:
     dtype: torch.dtype
     device: torch.device
     threads: int
+    halo: Halo = field(default_factory=Halo)
+    """What other ranks give to the grid."""
 
     @property
     def dim(self) -> int:
@@ -88,10 +91,10 @@ class Setup:
         return parts
 
     def block_keys(self, x: Tensor) -> Tensor:
-        """Return which block each particle (B, n, d) is in, numbered over all worlds; to count them."""
+        """Return which block each particle (B, n, d), or some of one world, is in, numbered over all worlds."""
         place = ((x.reshape(-1, self.dim) - x.new_tensor(self.origin)) / self.cell - 0.5).floor().long()
         place = place.div(EDGE[self.dim], rounding_mode="floor")
-        key = torch.arange(self.count, device=x.device) // self.particles
+        key = torch.arange(len(place), device=x.device) // max(self.particles, 1)
         for axis, size in enumerate(self.blocks):
             key = key * size + place[:, axis].clamp(0, size - 1)
         return key
@@ -232,6 +235,7 @@ class Forward:
             self.claim_blocks(0, n)
             self.read_slots(0, n)
             slots = self.capacity
+        slots = self.setup.halo.add_ghosts(self.tensors, slots)
         self.find_neighbours(0, slots)
         return slots * self.setup.variant.arena
 
@@ -240,6 +244,7 @@ class Forward:
         rows = self.sort(step)
         self.clear_momentum(0, rows)
         self.to_grid(0, self.pieces, step)
+        self.setup.halo.sum(self.tensors["momentum"])
         self.move_nodes(0, rows)
         return rows
 

@@ -48,6 +48,7 @@ class SoftMarch:
         self.setup, self.steps, self.schedule, self.refuse = setup, steps, schedule, refuse
         self.frames = {step: row for row, step in enumerate(frames)}
         self.failed = torch.zeros(setup.worlds, dtype=torch.bool, device=setup.device)
+        self.code = setup.integers(setup.count)
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Kept]:
         """Do all steps; again with more room where particles spread over more blocks than there was room for."""
@@ -77,21 +78,31 @@ class SoftMarch:
                     copy(frames[self.frames[step]], parts[name])
             if step in slot_of:
                 copy(kept[slot_of[step]], run.flat)
-        if run.needs_room:
+        if setup.halo.any(run.needs_room):
             return None
         code = run.tensors["code"]
         assert code is not None
+        self.code = code
         if self.refuse is not None:
             self.refuse(code, parts["x"])
         shape = (setup.worlds, setup.particles)
         self.failed = (code != 0).view(shape).any(1)
         final = [parts[name].clone().reshape(*shape, *parts[name].shape[1:]) for name in PARTS]
-        frames = [x.view(-1, *shape, setup.dim) for x in seen]
+        frames = [x.view(len(self.frames), *shape, setup.dim) for x in seen]
         for part in (*final, *[x.transpose(0, 1) for x in frames]):
             part[self.failed] = torch.nan
         return (*final, *frames), Kept(kept, capacity)
 
     def backward(
+        self, kept: Kept, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
+    ) -> tuple[Tensor | None, ...]:
+        """Return the cotangents of the inputs; one that is not finite is an error."""
+        cotangents = self.pull_back(kept, wanted, adj_outputs, inputs)
+        if self.setup.device.type == "cpu":
+            refuse_not_finite(cotangents, adj_outputs)
+        return cotangents
+
+    def pull_back(
         self, kept: Kept, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Walk back along the plan of checkpoints."""
@@ -114,18 +125,15 @@ class SoftMarch:
         found: dict[str, Any] = run.run(self.schedule.plan(self.steps), kept.states, observe)
         found["numbers"] = run.adj_numbers
         gravity = run.adj_gravity
-        found["gravity"] = None if gravity is None else gravity.view(setup.worlds, setup.particles, -1).sum(1)
+        found["gravity"] = None if gravity is None else gravity.view(setup.worlds, setup.particles, setup.dim).sum(1)
         found["actuation"] = run.adj_actuation
-        cotangents = [
+        return tuple(
             found[name].reshape(given[name].shape) if want and found[name] is not None else None
             for name, want in zip(INPUTS, wanted)
-        ]
-        if setup.device.type == "cpu":
-            _refuse_not_finite(cotangents, adj_outputs)
-        return tuple(cotangents)
+        )
 
 
-def _refuse_not_finite(found: Sequence[Tensor | None], asked: Sequence[Tensor | None]) -> None:
+def refuse_not_finite(found: Sequence[Tensor | None], asked: Sequence[Tensor | None]) -> None:
     """Raise if a gradient is not finite although what was asked is."""
     gradients, seeds = ([x.reshape(1, -1) for x in each if x is not None] for each in (found, asked))
     if gradients and not are_finite(*gradients) and are_finite(*seeds):

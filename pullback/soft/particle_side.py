@@ -24,6 +24,8 @@ class ParticleSide:
     """The particles of one rollout: how many arenas were enough so far, which were lost, why and in which soft step."""
 
     def __init__(self, soft: SoftSim, kinds: ShapeKinds, state: SoftState) -> None:
+        if soft.shared:
+            raise PullbackError("particles that ranks share cannot be coupled with robots; leave shared=True away")
         self.soft, self.kinds, self.dt = soft, kinds, soft.dt
         self.parts = soft._parts(state)
         self.worlds = len(self.parts[0])

@@ -12,6 +12,7 @@ import torch
 
 from pullback.core.custom_vjp import call
 from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.ranks import ranks
 from pullback.core.tensors import REAL
 from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
@@ -20,8 +21,10 @@ from pullback.soft.body import Body
 from pullback.soft.domain import Domain
 from pullback.soft.forward import Setup
 from pullback.soft.frames import checked_frames
+from pullback.soft.halo import Halo, SharedHalo
 from pullback.soft.march import SoftMarch
 from pullback.soft.materials import Material, particle_numbers
+from pullback.soft.shared import SharedMarch
 from pullback.soft.state import SoftRollout, SoftState
 from pullback.soft.variant_kernels import Variant
 
@@ -38,6 +41,8 @@ class SoftSim:
         gravity: [m/s²], (d,).
         drag: velocities lose this share of themselves a second [1/s].
         threads: CPU threads, by default `pb.get_num_threads()`.
+        shared: whether the ranks that `pb.start_ranks` joined share the particles of one world; all of them then call
+            `rollout` with the same arguments and get the same result. If not, each rank has its own worlds.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class SoftSim:
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
         threads: int | None = None,
+        shared: bool = False,
     ) -> None:
         if dtype not in REAL:
             raise PullbackError(f"dtype is {dtype}; expected torch.float32 or torch.float64")
@@ -74,7 +80,13 @@ class SoftSim:
         self.variant = Variant(REAL[dtype], self.dim, tuple(sorted(set(kinds.tolist()))))
         self._setups: dict[int, Setup] = {}
         check_inside(self.state().x[None], self.bodies, domain.low, domain.high)
-        self._numbers({}, 1)
+        numbers = self._numbers({}, 1)
+        self.shared = shared and ranks().many
+        """Whether particles are shared among ranks."""
+        if self.shared:
+            start = self.state()
+            scene = domain, self.dt, self.gravity.tolist(), start.x.tolist(), start.v.tolist(), numbers.tolist()
+            ranks().refuse_differences({"the soft scene": scene})
 
     def _check_bodies(self) -> None:
         if not self.bodies:
@@ -169,6 +181,7 @@ class SoftSim:
             materials: body -> material in the place of its own, of the same kind; numbers may want gradients.
             frames: steps before which positions and velocities are kept, N: after the last; k: every k steps.
             checkpoint: which states are kept for the gradient: k for one every k steps, a schedule, None: every √N.
+                Where ranks share particles, k or None.
             check: raise for a particle that leaves, is too fast or turned inside out; if not, its world is NaN.
         """
         if int(steps) != steps or steps < 0:
@@ -179,19 +192,41 @@ class SoftSim:
         worlds = len(parts[0])
         kept = checked_frames(frames, steps)
         schedule = schedule_from(Every(max(1, isqrt(max(steps, 1)))) if checkpoint is None else checkpoint)
-        setup = self._setup(worlds)
         inputs = (
             *parts,
             self._numbers(materials or {}, worlds),
             self._gravity(gravity, worlds),
             self._actuation(actuation, steps, worlds),
         )
-        march = SoftMarch(setup, steps, kept, schedule, partial(self._refuse, worlds) if check else None)
+        refuse = partial(self._refuse, worlds) if check else None
+        if self.shared:
+            march = self._shared_march(worlds, steps, kept, schedule, refuse)
+        else:
+            march = SoftMarch(self._setup(worlds), steps, kept, schedule, refuse)
         *final, x, v = call(march, *inputs)
         failed = march.failed
         if single:
             final, x, v, failed = [part[0] for part in final], x[:, 0], v[:, 0], failed[0]
         return SoftRollout(SoftState(*final), x, v, failed, np.asarray(kept), self.dt)
+
+    def _shared_march(
+        self, worlds: int, steps: int, kept: Sequence[int], schedule: Schedule, refuse: Any
+    ) -> SharedMarch:
+        if worlds > 1:
+            raise PullbackError(
+                f"a state of {worlds} worlds, and particles that ranks share; give one world, or leave shared=True "
+                f"away and give each rank worlds of its own"
+            )
+        if not isinstance(schedule, Every):
+            raise PullbackError(
+                f"checkpoint is {schedule!r}; where ranks share particles give an integer k, one state every k steps"
+            )
+        whole = self._setup(1)
+
+        def setup_of(ids: Tensor) -> Setup:
+            return self._make_setup(1, ids.cpu().numpy(), SharedHalo(ranks(), whole.blocks, self.variant.arena))
+
+        return SharedMarch(ranks(), whole, setup_of, steps, kept, schedule.interval, refuse)
 
     def _refuse(self, worlds: int, code: Tensor, x: Tensor) -> None:
         refuse_failures(code, x, self.bodies, self.dt, self.domain.cell, self.stable_dt, worlds)
@@ -262,19 +297,24 @@ class SoftSim:
 
     def _setup(self, worlds: int) -> Setup:
         """Return what the kernels need for a number of worlds."""
-        if worlds in self._setups:
-            return self._setups[worlds]
-        a, n, domain = self.actuators, self.particles, self.domain
-        actuator = np.tile(self.actuator, worlds)
+        if worlds not in self._setups:
+            self._setups[worlds] = self._make_setup(worlds, slice(None), Halo())
+        return self._setups[worlds]
+
+    def _make_setup(self, worlds: int, ids: np.ndarray | slice, halo: Halo) -> Setup:
+        """Return the setup of some particles of each world."""
+        a, domain = self.actuators, self.domain
+        mine = self.actuator[ids]
+        n, actuator = len(mine), np.tile(mine, worlds)
         group = np.where(actuator >= 0, np.repeat(np.arange(worlds), n) * a + actuator, worlds * a)
-        fibre = np.concatenate([body.per_particle("fibre") for body in self.bodies])
+        fibre = np.concatenate([body.per_particle("fibre") for body in self.bodies])[ids]
         length = np.linalg.norm(fibre, axis=1, keepdims=True)
 
         def integers(x: np.ndarray) -> Tensor | None:
             return torch.as_tensor(x).to(self.device, torch.int32) if a else None
 
         walls = np.asarray(domain.rows(), dtype=np.float64).reshape(-1, self.dim + 3)
-        self._setups[worlds] = Setup(
+        return Setup(
             variant=self.variant,
             worlds=worlds,
             particles=n,
@@ -284,7 +324,7 @@ class SoftSim:
             origin=domain.origin,
             nodes=domain.nodes,
             walls=self._put(walls),
-            kind=self._kind.to(self.device).repeat(worlds),
+            kind=self._kind[ids].to(self.device).repeat(worlds),
             actuators=a,
             actuator=integers(actuator),
             fibre=self._put(np.tile(fibre / np.where(length > 0, length, 1.0), (worlds, 1))) if a else None,
@@ -293,8 +333,8 @@ class SoftSim:
             dtype=self.dtype,
             device=self.device,
             threads=self.threads,
+            halo=halo,
         )
-        return self._setups[worlds]
 
 
 def _actuators(body: Body) -> np.ndarray:

@@ -261,8 +261,7 @@ def fit(
     checkpoint = Checkpoint(
         search, options.out / "checkpoint.pt", settings_of(asdict(options)), "give another --out, or --fresh"
     )
-    if checkpoint.path.exists() and not options.fresh:
-        checkpoint.resume()
+    checkpoint.begin(resume=checkpoint.exists() and not options.fresh)
     reason = SearchLoop(options.iterations, "fitting", console=console).run(search, checkpoint)
     return torch.exp(search.x), [*search.losses, search.last_loss], reason == "interrupted"
 

@@ -81,8 +81,7 @@ def design(
         agree = {**(settings or {}), "optimizer": optimizer, "learning_rate": float(search.learning_rate)}
         advice = "give another folder, or start over with resume=False"
         checkpoint = Checkpoint(search, Path(folder) / CHECKPOINT, agree, advice)
-        if resume and checkpoint.exists():
-            checkpoint.resume()
+        checkpoint.begin(resume=resume and checkpoint.exists())
     try:
         reason = SearchLoop(iterations, title, console=console).run(search, checkpoint)
     finally:

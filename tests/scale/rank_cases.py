@@ -7,6 +7,7 @@ same functions run in the test's own process, as one rank.
 import os
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -19,6 +20,10 @@ from pullback.learn.episodes import EpisodeConfig, EpisodeSearch
 from pullback.learn.ppo import PPO, PPOConfig
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
+from pullback.soft import Elastic, SoftState
+from pullback.soft.shared import SharedMarch
+from tests.soft.scenes import actuation_of, scene
+from tests.soft.scenes import start as start_of
 from tests.thermal.cases import OTHER, TOY, leaves, wall
 
 F64 = torch.float64
@@ -154,9 +159,63 @@ def two_materials():
     return {"final": final.detach(), "gradient": power.grad}
 
 
+def particles():
+    """Five materials with muscles that fly apart and across borders, by sums over ranks: all gradients."""
+    steps = 40
+    sim = scene(dim=2, size=10, shared=True)
+    together, whole = ranks(), start_of(sim, speed=0.3)
+    # a motion that carries particles from one rank to another
+    state = whole.replace(v=whole.v + torch.tensor([2.0, 0.5], dtype=F64) * (whole.x - whole.x.mean(0)).sign())
+    parts = {name: getattr(state, name).clone().requires_grad_() for name in ("x", "v", "C", "F", "history")}
+    numbers = {"youngs": torch.tensor(300.0, dtype=F64), "poisson": torch.tensor(0.3, dtype=F64)}
+    material = Elastic(**{name: x.requires_grad_() for name, x in numbers.items()})
+    controls = {"gravity": sim.gravity.clone(), "actuation": actuation_of(sim, steps)}
+    leaves = {**parts, **numbers, **{name: x.requires_grad_() for name, x in controls.items()}}
+    migrated = []
+    forward = SharedMarch.forward
+
+    def watched(march, *arguments):
+        outputs = forward(march, *arguments)
+        migrated.append(march.migrated)
+        return outputs
+
+    with patch.object(SharedMarch, "forward", watched):
+        run = sim.rollout(
+            SoftState(**parts), steps, materials={"neo_hookean": material}, frames=[0, 16, 25, 40], checkpoint=4,
+            **controls,
+        )  # fmt: skip
+    assert not together.many or together.sum(torch.tensor(migrated))[0] > 0, "no particle changed its rank"
+    final = {name: getattr(run.final, name) for name in parts}
+    weights = torch.Generator().manual_seed(5)
+    outputs = [*final.values(), run.x, run.v]
+    loss = sum((x * torch.randn(x.shape, generator=weights, dtype=F64)).mean() for x in outputs)
+    loss.backward()
+    found = {name: x.detach() for name, x in final.items()} | {"frames": run.x.detach(), "loss": loss.detach()[None]}
+    found |= {f"gradient by {name}": x.grad.reshape(-1) for name, x in leaves.items()}
+    assert sim.shared == together.many
+    return found
+
+
+def messages():
+    """Small messages to some ranks and large ones to others, in one exchange: each pair takes its own way."""
+    together = ranks()
+    others = [rank for rank in range(together.count) if rank != together.rank]
+
+    def message(source, target):
+        size = 3 if (source + target) % 2 else 200_000
+        return torch.arange(size, dtype=F64) + 10 * source + target
+
+    receive = [(rank, torch.empty_like(message(rank, together.rank))) for rank in others]
+    together.swap([(rank, message(together.rank, rank)) for rank in others], receive)
+    for rank, found in receive:
+        assert torch.equal(found, message(rank, together.rank))
+    return {}
+
+
 CASES = {
     "shac": shac, "other_short_horizon": other_short_horizon, "other_learning": other_learning, "searches": searches,
     "explicit_part": explicit_part, "implicit_part": implicit_part, "two_materials": two_materials,
+    "particles": particles, "messages": messages,
 }  # fmt: skip
 
 

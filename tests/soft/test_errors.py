@@ -8,6 +8,8 @@ import torch
 
 import pullback as pb
 import pullback.soft as soft
+from pullback.soft.particle_side import ParticleSide
+from pullback.soft.touch import ShapeKinds
 from tests.soft.scenes import scene
 
 JELLY = soft.Elastic(youngs=1e4, poisson=0.3)
@@ -196,3 +198,15 @@ def test_a_gradient_that_is_not_finite_is_refused():
     final = made.rollout(made.state().replace(x=x), 3).final
     with pytest.raises(pb.GradientError, match="not finite"):
         (1e307 * final.C.sum()).backward()
+
+
+def test_what_ranks_that_share_particles_cannot_do():
+    shared = sim()
+    shared.shared = True
+    with raises("a state of 2 worlds, and particles that ranks share; give one world"):
+        shared.rollout(shared.state(2), 3)
+    with raises("checkpoint is Binomial(slots=3); where ranks share particles give an integer"):
+        shared.rollout(shared.state(), 3, checkpoint=pb.Binomial(3))
+    none = torch.zeros(0, dtype=torch.int32)
+    with raises("particles that ranks share cannot be coupled with robots"):
+        ParticleSide(shared, ShapeKinds(none, none), shared.state())

@@ -81,6 +81,8 @@ class Fit:
 
     def run(self, method: Method, learning_rate: float, seed: int, limit: int, progress: bool) -> None:
         """Search for at most `limit` iterations."""
+        if ranks().many:
+            ranks().refuse_differences({"the robot or world": self.sim.fingerprint()})
         self.note(self.loss(self.z, self.shift))
         if self.losses[0] == torch.inf:
             raise PullbackError("the simulation diverges at the start; give other start values or shorter windows")

@@ -265,6 +265,7 @@ class BatchSearch:
             checkpoint.resume()
         if save is not None and save != resume:
             checkpoint = Checkpoint(self, save, agree)
+            checkpoint.begin(resume=False)
         label = settings.label or method.name
         loop = SearchLoop(settings.iterations, label, settings.progress, settings.console, settings.save_every)
         return loop.run(self, checkpoint)

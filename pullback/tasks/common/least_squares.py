@@ -159,8 +159,7 @@ def solve_in_stages(
         fit = LeastSquares(see, data[:count].transpose(0, 1).flatten(1), fits[-1].z if fits else start)
         file = options.out / f"fit-of-{count}.pt"
         checkpoint = Checkpoint(fit, file, settings, "give another --out, or --fresh")
-        if file.exists() and not options.fresh:
-            checkpoint.resume()
+        checkpoint.begin(resume=checkpoint.exists() and not options.fresh)
         fits.append(fit)
         label = f"fitting {count} of {len(data)} moments"
         if SearchLoop(options.iterations, label, console=console).run(fit, checkpoint) == "interrupted":
