@@ -60,9 +60,9 @@ PLACE = (0.6, 0.0, 0.21)
 """Where the hand holds the cup at the start [m], but for NEARBY."""
 BEYOND = 0.02
 """The middle of the cup, beyond the middle between the fingertips [m]."""
-TARGET = (PLACE[0] + BEYOND, 0.1)
+TARGET = (PLACE[0] + BEYOND, 0.19)
 """Where the second cup stands [m]."""
-NEARBY = (0.02, 0.04)
+NEARBY = (0.02, 0.03)
 """How far [m] from its place a hand starts at most, along x and y."""
 TILT = (1.7, 2.3)
 """Angles [rad] by which a first guess tilts the cup."""
@@ -74,7 +74,7 @@ UNIT = (0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.2)
 """Radians of each joint in one unit of what is sought; the last one tilts the cup."""
 GOAL = 0.95
 """Share of the syrup in the second cup that counts as a success."""
-LEARNING_RATE, LONGEST_GRADIENT = 0.12, 1.0
+LEARNING_RATE, LONGEST_GRADIENT = 0.25, 1.0
 
 
 @dataclass
@@ -329,7 +329,7 @@ def draw(poured: Poured, task: Task, k: int, path: Path) -> Path:
             line = (flat @ R[0, shape].T + origin[0, shape]).cpu()
             panel.plot(line[:, 1], line[:, 2], color="0.4", linewidth=1)
         panel.axhline(0.0, color="black", linewidth=1)
-        panel.set(title=f"{run.times[shot]:.2f} s", xlim=(-0.12, 0.2), ylim=(-0.01, 0.31), aspect="equal")
+        panel.set(title=f"{run.times[shot]:.2f} s", xlim=(-0.1, 0.3), ylim=(-0.01, 0.33), aspect="equal")
         panel.set(xlabel="y [m]", ylabel="" if number else "z [m]")
     panels = [figure.add_subplot(grid[1, 5 * i : 5 * i + 5]) for i in range(3)]
     time = DT * np.arange(len(run.q))

@@ -61,7 +61,7 @@ class Options:
 
     seeds: int = 5
     """Seeds, from `seed` on, each with a search of its own, side by side."""
-    iterations: int = 8
+    iterations: int = 6
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """The first seed."""
