@@ -46,7 +46,7 @@ FILL, ABOVE = (0.05, 0.05, 0.05), 0.004
 """Size [m] of the block of syrup at the start, and how far above the bottom of the cup it is."""
 WALL = 0.022
 """Thickness [m] of the walls of cups: fluid seeps through walls of one cell."""
-INSIDE, SECOND = (0.062, 0.062, 0.075), (0.09, 0.09, 0.085)
+INSIDE, SECOND = (0.062, 0.062, 0.075), (0.07, 0.07, 0.085)
 """Width, depth and height [m] inside of both cups."""
 HOME = (0.0, -0.4, 0.0, -2.2, 0.0, 3.37, pi / 4, 0.04)
 """Of the joints: the hand points forward, its x axis up."""
@@ -60,11 +60,11 @@ PLACE = (0.6, 0.0, 0.21)
 """Where the hand holds the cup at the start [m], but for NEARBY."""
 BEYOND = 0.02
 """The middle of the cup, beyond the middle between the fingertips [m]."""
-TARGET = (PLACE[0] + BEYOND, 0.19)
+TARGET = (PLACE[0] + BEYOND, 0.1)
 """Where the second cup stands [m]."""
-NEARBY = (0.02, 0.03)
+NEARBY = (0.02, 0.04)
 """How far [m] from its place a hand starts at most, along x and y."""
-TILT = (1.7, 2.3)
+TILT = (1.4, 2.2)
 """Angles [rad] by which a first guess tilts the cup."""
 MOMENTS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.65, 1.0)
 """Of the knots, as fractions of the time; the first is where the hand starts and stays."""
@@ -74,7 +74,7 @@ UNIT = (0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.2)
 """Radians of each joint in one unit of what is sought; the last one tilts the cup."""
 GOAL = 0.95
 """Share of the syrup in the second cup that counts as a success."""
-LEARNING_RATE, LONGEST_GRADIENT = 0.25, 1.0
+LEARNING_RATE, LONGEST_GRADIENT = 0.12, 1.0
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Options:
 
     scenes: int = 5
     """Hands at random places with random first guesses, each with a search of its own, side by side."""
-    epochs: int = 15
+    epochs: int = 12
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the first scene; the others are those of the seeds that follow."""
