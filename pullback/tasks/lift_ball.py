@@ -22,15 +22,14 @@ from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
 from pullback.control.search.shooting import minimize
 from pullback.core.device import find_device
-from pullback.core.errors import PullbackError
 from pullback.description.load import read
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
-from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.soft import Coupled, CoupledRollout, CoupledState, Domain, Elastic, SoftSim, SoftState, ball
+from pullback.tasks.common.arm import carry, follow
 from pullback.tasks.common.knots import knots_at
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
@@ -40,8 +39,8 @@ Tensor = torch.Tensor
 
 DT, SOFT_DT, CELL = 1e-3, 5e-4, 0.01
 STEPS, FRAME = 500, 50
-HOLD = 300
-"""Steps of holding still before a ball is judged."""
+SEEN, HOLD = 100, 300
+"""Steps of holding still that the search sees, and those before a ball is judged."""
 RADIUS, DENSITY, POISSON, VISCOSITY = 0.03, 1000.0, 0.3, 2.0
 STIFFNESS = (1.5e4, 4e4)
 """Young's modulus [Pa] of balls, from the softest to the stiffest."""
@@ -61,7 +60,7 @@ RISE = 0.08
 """How high [m] the ball should be lifted."""
 OPEN, TOUCHING = 0.04, (0.027, 0.0285)
 """Finger's distance [m] from the middle at the start, and where they close to in a first guess."""
-ARM_UNIT, FINGER_UNIT = 0.05, 0.1
+ARM_UNIT, FINGER_UNIT = 0.05, 0.2
 """Radians of the arm and metres of the grip in one unit of what is sought: the search takes steps of a hundredth."""
 SPARED = 0.15
 """Green's strain that costs nothing."""
@@ -80,10 +79,12 @@ class Options:
 
     scenes: int = 5
     """Balls of random place and stiffness, each with a search of its own, side by side."""
-    epochs: int = 10
+    epochs: int = 12
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the scenes and of first guesses."""
+    quick: bool = False
+    """Two iterations for one ball, to see that everything works."""
     out: Path = Path("out")
     """Folder for the motion, the picture and the replay."""
     device: str = "cpu"
@@ -128,14 +129,15 @@ class Lifted:
 def run(options: Options) -> Lifted:
     """Search for the knots, print how the balls fared, and save motion, picture and replay."""
     check_at_least(options, scenes=1, epochs=1)
+    scenes, epochs = (1, min(2, options.epochs)) if options.quick else (options.scenes, options.epochs)
     console = Console()
     with console.status("compiling the kernels, once on a machine"):
-        task = Task(options.scenes, options.seed, device=find_device(options.device))
+        task = Task(scenes, options.seed, device=find_device(options.device))
         first = task.first_knots()
         before = task.judge(task.watch(first))
     found = minimize(
-        task.loss, first, iterations=options.epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=cosine_schedule(options.epochs), label="gradient", console=console,
+        task.loss, first, iterations=epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
+        schedule=cosine_schedule(epochs), label="gradient", console=console,
     )  # fmt: skip
     motion = task.watch(found.each)
     lifted = Lifted(found.each, motion, before, task.judge(motion), found)
@@ -198,7 +200,7 @@ class Task:
         self.youngs = between(*STIFFNESS, 1).to(sim.device, sim.dtype)
         self.touching = between(*TOUCHING)
         self.between = knots_at(steps, MOMENTS).to(sim.device, sim.dtype)
-        self.frames = [*range(0, steps, FRAME), steps]
+        self.frames = [*range(0, steps + SEEN, FRAME), steps + SEEN]
         rows = [min(step, steps - 1) for step in self.frames]
         way = (self.between[rows] @ torch.tensor(HEIGHTS).to(self.between))[:, None]
         self.way = torch.stack([torch.zeros_like(way), torch.zeros_like(way), way], -1)
@@ -206,23 +208,12 @@ class Task:
     def first_knots(self) -> Tensor:
         """Return knots (B, 43): the arm's by inverse kinematics and its weight, fingers that just touch."""
         place = torch.tensor([*PLACE, RADIUS], dtype=torch.float64).expand(self.scenes, 3)
-        q, knots = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1), []
-        turn = torch.zeros(self.scenes, dtype=torch.float64)
-        for height in HEIGHTS:
-            position = place + torch.tensor([0.0, 0.0, height])
-            reached = inverse_kinematics(
-                self.robot, HAND, position, downward(turn), q0=q, restarts=1, iterations=100
-            )  # fmt: skip
-            if not bool(reached.reached.all()):
-                raise PullbackError(f"the arm does not reach everywhere it should: {reached}")
-            q = torch.cat([reached.q[:, :7], torch.full((self.scenes, 1), OPEN, dtype=torch.float64)], -1)
-            knots.append(q)
-        self.first_q = knots[0]
-        targets = torch.stack(knots, 1)
-        still = torch.zeros_like(targets.flatten(0, 1))
-        weight = self.robot.compute_inverse_dynamics(targets.flatten(0, 1), still, still, include_gravity=True)
-        targets = targets + weight.view_as(targets) / torch.tensor((*KP, torch.inf))
-        arm = (targets[..., :7] / ARM_UNIT).flatten(1)
+        home = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1)
+        down = downward(torch.zeros(self.scenes, dtype=torch.float64))
+        way = [(place + torch.tensor([0.0, 0.0, height]), down) for height in HEIGHTS]
+        q = follow(self.robot, HAND, way, home, len(KP))
+        self.first_q = q[:, 0]
+        arm = (carry(self.robot, q, KP) / ARM_UNIT).flatten(1)
         return torch.cat([arm, self.touching[:, None] / FINGER_UNIT], 1).to(self.between)
 
     def start(self) -> CoupledState:
@@ -250,7 +241,7 @@ class Task:
 
     def loss(self, knots: Tensor) -> Tensor:
         """Return how far balls are from where they should be, their final speed, and strain that is not spared (B,)."""
-        run = self.rollout(knots, self.frames)
+        run = self.rollout(knots, self.frames, SEEN)
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
         apart = (x - x[0].detach() - self.way).square().sum(-1)
         assert isinstance(run.soft, SoftState)

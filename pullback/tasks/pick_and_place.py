@@ -28,9 +28,9 @@ from pullback.rigid.solvers.exact import Exact
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
-from pullback.robot.ik import inverse_kinematics
 from pullback.robot.load import load
 from pullback.robot.model import RobotModel
+from pullback.tasks.common.arm import carry, follow
 from pullback.tasks.common.curves import Curve, evolution_curve, has_cma, print_curves
 from pullback.tasks.common.knots import knots_at
 from pullback.tasks.common.options import check_at_least
@@ -260,20 +260,10 @@ class Task:
         raised = torch.tensor([0.0, 0.0, ABOVE]).to(goal)
         way = [(start + raised, start_turn), (start, start_turn), (start, start_turn), (start + raised, start_turn)]
         way += [(goal + raised, goal_turn), (goal, goal_turn), (goal, goal_turn), (goal + raised, goal_turn)]
-        q = torch.tensor(HOME).to(goal).expand(self.batch, -1)
-        knots = [q]
-        for position, turn in way:
-            reached = inverse_kinematics(
-                self.robot, HAND, position, downward(turn), q0=q, restarts=1, iterations=100
-            )  # fmt: skip
-            if not bool(reached.reached.all()):
-                raise PullbackError(f"the arm does not reach everywhere it should: {reached}")
-            q = torch.cat([reached.q[:, :7], torch.full_like(goal[:, :1], OPEN)], -1)
-            knots.append(q)
-        knots = torch.stack([*knots, q], 1)
-        still = torch.zeros_like(knots.flatten(0, 1))
-        weight = self.robot.compute_inverse_dynamics(knots.flatten(0, 1), still, still, include_gravity=True)
-        return (knots + weight.view_as(knots) / torch.tensor((*KP, 1.0)).to(knots))[..., :7].contiguous()
+        home = torch.tensor(HOME).to(goal).expand(self.batch, -1)
+        poses = [(position, downward(turn)) for position, turn in way]
+        q = follow(self.robot, HAND, poses, home, len(KP))
+        return carry(self.robot, torch.cat([home[:, None], q, q[:, -1:]], 1), KP).contiguous()
 
     def controls(self, knots: Tensor) -> Tensor:
         """Return servo targets (T, B, 8) from knots (B, knots, 7)."""

@@ -192,6 +192,13 @@ def test_bodies_of_shapes_and_meshes():
     assert scene(("neo_hookean",)).particles == 27
 
 
+def test_a_mesh_with_holes_is_refused():
+    trimesh = pytest.importorskip("trimesh")
+    sphere = trimesh.creation.icosphere(2, 0.2)
+    with raises("is not watertight", "edges do not belong to exactly"):
+        soft.solid(trimesh.Trimesh(sphere.vertices, sphere.faces[:-3]), spacing=0.02, material=JELLY)
+
+
 def test_a_gradient_that_is_not_finite_is_refused():
     made = sim(dtype=torch.float64)
     x = made.state().x.requires_grad_()
