@@ -200,8 +200,8 @@ class Coupled:
         width, edge = float(np.sort(_extents(shape))[1]), self.soft.layout.edge
         if width < edge:
             warnings.warn(
-                f"{shape.name!r} is {width:.3g} m wide, less than the {edge:.3g} m between vertices of the cloth, which "
-                f"alone touch: it can pass between them; use cells of {width / 1.2:.3g} m or less, or leave it out "
+                f"{shape.name!r} is {width:.3g} m wide, less than the {edge:.3g} m between vertices of the cloth; they "
+                f"alone touch, and it can pass between them; use cells of {width / 1.2:.3g} m or less, or leave it out "
                 f"with bodies=[...]",
                 SimulationWarning,
                 stacklevel=5,

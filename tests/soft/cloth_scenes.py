@@ -63,9 +63,7 @@ def mesh_of(sim):
     weights = torch.full_like(x[:, 0, 0], 4.0 / 3.0 * 9.0 / 8.0)
     lengths = (flat[segments[:, 1]] - flat[segments[:, 0]]).norm(dim=-1)
     legs = torch.stack([(flat[bends[:, k + 1]] - flat[bends[:, k]]).norm(dim=-1) for k in range(2)], -1)
-    return cloth.Mesh(
-        triangles, flat[triangles][..., :2], hinges, weights, segments, lengths, bends, legs
-    )
+    return cloth.Mesh(triangles, flat[triangles][..., :2], hinges, weights, segments, lengths, bends, legs)
 
 
 def leaves_of(sim, shapes=False):
