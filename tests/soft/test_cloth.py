@@ -129,12 +129,18 @@ def test_checkpoints_and_batches_change_no_bits():
         found.append([x.grad for x in values.values()])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other))
-    state = sim.state(2)
-    state = state.replace(v=state.v + torch.tensor([0.3, -0.4])[:, None, None])
-    both = sim.rollout(state, 10)
-    for world in range(2):
-        alone = sim.rollout(soft.ClothState(state.x[world], state.v[world]), 10)
-        assert torch.equal(alone.final.x, both.final.x[world])
+    state = sim.state(5)
+    v = state.v + torch.tensor([0.3, -0.4, 0.1, 0.5, 0.0])[:, None, None]
+    together = v.clone().requires_grad_()
+    run = sim.rollout(state.replace(v=together), 10)
+    run.final.x.square().sum().backward()
+    for world in range(5):
+        one = v[world].clone().requires_grad_()
+        alone = sim.rollout(soft.ClothState(state.x[world], one), 10)
+        alone.final.x.square().sum().backward()
+        assert torch.equal(alone.final.x, run.final.x[world])
+        assert alone.newton.tolist() == run.newton[:, world].tolist()
+        assert torch.equal(one.grad, together.grad[world])
 
 
 def test_float32_states_and_worlds_that_differ():

@@ -238,6 +238,8 @@ class Equations:
             pattern, n = self.layout.matrix, 3 * len(self.layout.free)
             entries = self.by_world(self.entries)[world]
             self.matrices[world] = csc_matrix((entries, pattern.indices, pattern.indptr), shape=(n, n))
+            # scipy copies what is a small part of a larger array
+            self.matrices[world].data = entries
         return self.matrices[world]
 
     # -- its adjoint ---------------------------------------------------------------------------------------------------

@@ -62,13 +62,18 @@ class SingleFactors:
         return largest * self.inverse.solve((right / largest).astype(np.float32)).astype(np.float64)
 
 
-def newton(equations: Equations, start: np.ndarray) -> Found:
-    """Return where the energy of a step is least, from `start` (B, n, 3), whose pins are where they shall be."""
+def newton(equations: Equations, start: np.ndarray, skip: np.ndarray | None = None) -> Found:
+    """Return where the energy of a step is least, from `start` (B, n, 3), whose pins are where they shall be.
+
+    Worlds to `skip` (B,) are not solved.
+    """
     free, edge, worlds = equations.layout.free, equations.layout.edge, equations.worlds
     x = start.copy()
     energy = equations.energies(x)
     solved = np.zeros(worlds, bool) if len(free) else np.ones(worlds, bool)
     lost = ~np.isfinite(energy)
+    if skip is not None:
+        lost |= skip
     exact = np.zeros(worlds, bool)
     steps, last = np.zeros(worlds, int), np.full(worlds, np.inf)
     directions = [Directions() for _ in range(worlds)]
