@@ -10,6 +10,7 @@ judged. The board keeps the layers apart: sheets pass through themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import pi
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,8 +57,8 @@ BENDING, DENSITY = (1e-5, 4e-5), (0.15, 0.3)
 """Of the cloths, from the softest and lightest to the stiffest and heaviest: [N·m], [kg/m²]."""
 MOMENTS = (0.0, 0.18, 0.36, 0.54, 0.72, 0.9, 1.0)
 """Of the knots, as fractions of the time; the last two are the same."""
-LIFT = (0.0, 0.06, 0.1, 0.1, 0.06, 0.0)
-"""How high above a straight line [m] the first guess is at the knots."""
+LIFT = 0.12
+"""How high above a straight line [m] the first guess, half an ellipse, is in its middle."""
 WRONG = (0.05, 0.03)
 """How far [m] a first guess ends from where it should at most, along x and y; it ends 2 cm too high as well."""
 ARM_UNIT = 0.05
@@ -213,15 +214,16 @@ class Task:
         """Return knots (B, 35) by inverse kinematics and the arm's weight, along ways that end in the wrong place."""
         begin = torch.tensor([FAR, 0.0, LIES + BELOW], dtype=torch.float64)
         end = self.goal[-1] * torch.tensor([1.0, 0.0, 1.0]) + torch.tensor([0.0, 0.0, BELOW])
-        share = torch.linspace(0.0, 1.0, len(LIFT), dtype=torch.float64)[:, None]
+        angle = torch.linspace(0.0, pi, len(MOMENTS) - 1, dtype=torch.float64)
+        share = 0.5 * (1.0 - angle.cos())[:, None]
         ways = begin + share * (end - begin)
-        ways[:, 2] += torch.tensor(LIFT)
+        ways[:, 2] += LIFT * angle.sin()
         noise = torch.stack([2.0 * self._random(100 + seed, 2) - 1.0 for seed in self.seeds])
         wrong = torch.cat([noise * torch.tensor(WRONG), torch.full((self.scenes, 1), 0.02)], 1)
         places = ways + share * wrong[:, None]
         q, knots = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1), []
         turn, closed = torch.zeros(self.scenes, dtype=torch.float64), torch.zeros(self.scenes, 1, dtype=torch.float64)
-        for k in range(len(LIFT)):
+        for k in range(len(MOMENTS) - 1):
             reached = inverse_kinematics(
                 self.robot, HAND, places[:, k], downward(turn), q0=q, restarts=1, iterations=100
             )  # fmt: skip

@@ -56,7 +56,7 @@ def loss_of(kind, coupling, values):
     weights = torch.cos(torch.arange(3.0 * cloth.vertices, dtype=torch.float64)).view(-1, 3)
     if coupling == "alone":
         t = torch.arange(1, steps + 1, dtype=torch.float64)[:, None, None] * DT
-        pins = start.x[torch.as_tensor(cloth.pins)].detach() + values["pins"] * torch.sin(5.0 * t)
+        pins = start.x[torch.as_tensor(cloth.pins)] + values["pins"] * torch.sin(5.0 * t)
         run = cloth.rollout(start, steps, pins=pins, materials={name: material})
         return (weights * run.final.x).sum() + 0.1 * run.reactions.square().sum()
     both = soft.Coupled(

@@ -103,10 +103,9 @@ def contact_kernels(variant: Variant) -> SimpleNamespace:
             if rub.limit > real(0.0):
                 energy = energy + rub.limit * (rub.length - c.slip)
                 force = force + (rub.limit / rub.length) * rub.slip
+                along = rub.slip / rub.length
                 flat = wp.diag(vec(real(1.0), real(1.0), real(1.0))) - wp.outer(rub.normal, rub.normal)
-                if f.project[world] == 0:
-                    flat = flat - wp.outer(rub.slip, rub.slip) / (rub.length * rub.length)
-                block = block + (rub.limit / rub.length) * flat
+                block = block + (rub.limit / rub.length) * (flat - wp.outer(along, along))
         at = world * c.energies + i
         f.energy[at] = f.energy[at] + energy
         if f.vector:
