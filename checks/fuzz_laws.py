@@ -45,9 +45,6 @@ from pullback.rigid.state import CONTACT_OVERFLOW, NOT_CONVERGED
 from pullback.rigid.world.items import Placed
 from tests.reference.gyroscopic import lone_bias, lone_bodies
 
-SMALL = 1e-6
-"""A change of velocity [rad/s, m/s], to see how forces fall with it."""
-
 Array = np.ndarray
 Tensor = torch.Tensor
 Check = Callable[[str, Array, float, Array, Array], None]
@@ -112,15 +109,16 @@ class Laws:
             masses = M[:, at, at] + dt * torch.diag(damping[at])
             rows = [lone_bias(m, rotor, rate, dt) for m, rate in zip(masses, v[:, at])]
             h[:, at] += torch.stack(rows)
-        # dampers and servos act at the state after the step, eq. (10) of integration.md
-        u = self.u[:, u_at]
-        ahead = actuator_forces(item, robot, q, v, u, dt)
-        slope = actuator_forces(item, robot, q, v + SMALL, u, dt) - ahead
-        inertia = M + dt * torch.diag_embed(damping - slope / SMALL)
-        acceleration = torch.linalg.solve(inertia, ahead - h - damping * v) + turning
-        # and what keeps the energy of trees comes after them
         kept = tree_corrections(robot, q, v, M, turning, dt)
-        tau = actuator_forces(item, robot, q, v1 - kept, u, dt) - damping * (v1 - kept)
+        # dampers and servos act at the state after the step, eq. (10) of integration.md, before what keeps the energy
+        # of trees; the velocity without contact has those at their limits that are so at the end
+        unbounded, slope, limit = servo_forces(item, robot, q, v, self.u[:, u_at], dt)
+        at_the_end = unbounded + slope * (v1 - kept - v)
+        tau = at_the_end.clamp(-limit, limit) - damping * (v1 - kept)
+        is_held = at_the_end.abs() > limit
+        ahead, slope = torch.where(is_held, limit * at_the_end.sign(), unbounded), torch.where(is_held, 0.0, slope)
+        inertia = M + dt * torch.diag_embed(damping - slope)
+        acceleration = torch.linalg.solve(inertia, ahead - h - damping * v) + turning
         self.free[:, v_at] = v + kept + dt * acceleration
         p = ((M @ (v1 - v - kept - dt * turning)[..., None])[..., 0] - dt * (tau - h)).numpy()
         moved = v1.abs() + v.abs() + kept.abs() + dt * turning.abs()
@@ -163,12 +161,14 @@ class Laws:
     def rounding(self, impulse: Array) -> Array:
         """Return the velocity (contacts,) that the rounding of the largest impulse of a step may be wrong by.
 
-        What the exact solver takes for a solution: eq. (14) of exact_solver.md.
+        What the exact solver takes for a solution, eq. (14) of exact_solver.md, and a few units for the sums J v and
+        M^-1 J^T lam themselves, which no solver of this type can see: jammed links in float32 have impulses of which
+        one unit is a centimetre a second.
         """
-        units, most = (36 * 2.2e-16, 1e-8) if self.drawn.sim.dtype == torch.float64 else (36 * 1.2e-7, 1e-3)
+        unit, most = (2.2e-16, 1e-8) if self.drawn.sim.dtype == torch.float64 else (1.2e-7, 1e-3)
         largest = np.zeros(len(self.p))
         np.maximum.at(largest, self.contacts.row, self.mobility * np.linalg.norm(impulse, axis=1))
-        return np.minimum(units * largest, most)[self.contacts.row]
+        return (np.minimum(36 * unit * largest, most) + 4 * unit * largest)[self.contacts.row]
 
     def bounds(self) -> tuple[Array, Array, Array]:
         """Return the least and the largest impulse (n, nv) that limits and dry friction may give every dof.
@@ -194,18 +194,19 @@ class Laws:
         return low, high, back
 
 
-def actuator_forces(item: Placed, robot: pb.RobotModel, q: Tensor, v: Tensor, u: Tensor, dt: float) -> Tensor:
-    """Return clamp(gain u - kp (q + dt qd) - kd qd, ±limit) of the joints that are driven."""
-    tau = torch.zeros_like(v)
+def servo_forces(
+    item: Placed, robot: pb.RobotModel, q: Tensor, v: Tensor, u: Tensor, dt: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return gain u - kp (q + dt qd) - kd qd of the joints that are driven, its derivative by qd, and its limit."""
+    force, slope, limit = torch.zeros_like(v), torch.zeros_like(v[0]), torch.full_like(v[0], torch.inf)
     efforts = {body.joint.name: body.joint.limits.effort for body in robot.model.bodies}
     for k, (joint, actuator) in enumerate(item.actuators.items()):
         gain, kp, kd, *_ = numbers = actuator.numbers(joint)
-        limit = float(efforts[joint] if numbers.upper is None else numbers.upper)
         at = robot.model.v_start[joint]
-        position = q[:, robot.model.q_start[joint]] + dt * v[:, at]
-        force = float(gain) * u[:, k] - float(kp) * position - float(kd) * v[:, at]
-        tau[:, at] = force.clamp(-limit, limit)
-    return tau
+        limit[at] = float(efforts[joint] if numbers.upper is None else numbers.upper)
+        slope[at] = -float(kp) * dt - float(kd)
+        force[:, at] = float(gain) * u[:, k] - float(kp) * q[:, robot.model.q_start[joint]] + slope[at] * v[:, at]
+    return force, slope, limit
 
 
 def pair_values(drawn: RandomWorld, rows: int, name: str, default: float) -> Array:

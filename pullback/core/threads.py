@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from ctypes import c_int32
+from ctypes import PyDLL, c_int32
 from queue import Empty, SimpleQueue
 from time import perf_counter, thread_time
 from typing import Any
@@ -78,6 +78,29 @@ class Sharing:
             self.until = perf_counter() + self.rest
 
 
+def _find_current_core() -> Callable[[], int]:
+    """Return a function that returns the core its thread runs on; on systems that do not say so, always -1."""
+    if not hasattr(os, "sched_setaffinity"):
+        return lambda: -1
+    return getattr(PyDLL(None), "sched_getcpu", lambda: -1)
+
+
+_current_core = _find_current_core()
+
+
+def _leave_core(core: int) -> None:
+    """Move this thread to another core than the given one, if it is there and may run elsewhere.
+
+    Linux often wakes a thread on the core of the one that woke it, and corrects that only after milliseconds.
+    """
+    if core < 0 or _current_core() != core:
+        return
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > 1:
+        os.sched_setaffinity(0, allowed - {core})
+        os.sched_setaffinity(0, allowed)
+
+
 class _Helper(threading.Thread):
     """A thread that waits for one call after another, and wakes in a third of the time that a pool of Python's takes.
 
@@ -87,12 +110,15 @@ class _Helper(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="pullback helps", daemon=True)
-        self.calls: SimpleQueue[tuple[Callable[..., Any], Sequence[Any]] | None] = SimpleQueue()
+        self.calls: SimpleQueue[tuple[Callable[..., Any], Sequence[Any], int] | None] = SimpleQueue()
         self.completions: SimpleQueue[tuple[float, Exception | None]] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        """Make calls until None arrives; each completion is the CPU seconds it took and the error it raised."""
+        """Make calls until None arrives, and then be on another core than that of who asked, for the next one.
+
+        Each completion is the CPU seconds it took and the error it raised.
+        """
         while (call := self.calls.get()) is not None:
             error = None
             start = thread_time()
@@ -101,6 +127,8 @@ class _Helper(threading.Thread):
             except Exception as raised:
                 error = raised
             self.completions.put((thread_time() - start, error))
+            # not before the call: a thread that waits for a busy core would hold it up
+            _leave_core(call[2])
 
     def completed(self) -> float:
         """Wait for the call that was begun, raise its error, and return the CPU seconds it took."""
@@ -117,7 +145,7 @@ class _Helper(threading.Thread):
     def dismiss(self) -> None:
         """Wait until all queued calls are done, even after Ctrl-C: the arrays they use must outlive them."""
         last = threading.Event()
-        self.calls.put((last.set, ()))
+        self.calls.put((last.set, (), -1))
         self.calls.put(None)
         while not last.is_set():
             try:
@@ -142,11 +170,11 @@ def run_side_by_side(
         return
     helpers: list[_Helper] = []
     start, start_busy = perf_counter(), thread_time()
-    busy = 0.0
+    busy, core = 0.0, _current_core()
     try:
         for others in arguments[1:]:
             helpers.append(_idle_helper())
-            helpers[-1].calls.put((function, others))
+            helpers[-1].calls.put((function, others, core))
         function(*arguments[0])
         for helper in helpers:
             try:
@@ -172,7 +200,7 @@ def run_interruptibly(work: Callable[[int], None], shards: int, stop: c_int32) -
     try:
         for shard in range(shards):
             helpers.append(_idle_helper())
-            helpers[-1].calls.put((work, (shard,)))
+            helpers[-1].calls.put((work, (shard,), -1))
         for helper in helpers:
             helper.completed()
     except BaseException:

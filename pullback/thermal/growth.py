@@ -22,6 +22,7 @@ SLACK = 1e-6
 class Growth:
     """A growing part over `steps` steps; nodes in the order of their birth unless it says otherwise.
 
+    Those that are born together stand in the order of their elements.
     user (n,): each node's number in the mesh; rank (n,): each mesh node's number here; elements (e,): the same of
     elements; corners (e, 8); slots (n, 8): where a node's corners stand, 8 element + corner, 8 e where there is none;
     more_starts (n + 1,), more: the same for the ninth and later ones;
@@ -63,7 +64,10 @@ def grow(
     elements = np.argsort(born, kind="stable")
     node, after, step, first = _histories(mesh, born, faces, material, materials, dt, steps)
     node_born = step[first]
-    user = np.argsort(node_born, kind="stable")
+    # nodes that are born together stand as their elements do, so that the thread that writes flows also adds them up
+    met_by = np.full(len(mesh.nodes), len(elements))
+    met_by[mesh.elements[elements[::-1]].ravel()] = np.repeat(np.arange(len(elements))[::-1], 8)
+    user = np.lexsort((met_by, node_born))
     rank = np.empty_like(user)
     rank[user] = np.arange(len(user))
 

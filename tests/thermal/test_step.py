@@ -135,3 +135,13 @@ def test_probes_see_what_their_corners_have():
 def test_a_uniform_part_in_air_of_its_temperature_stays_as_it_is():
     process = wall(ambient=500.0, initial=500.0, birth_temperature=500.0, fixed=None)
     assert torch.equal(process.run(0.0).final, torch.full((len(process.mesh.nodes),), 500.0).double())
+
+
+def test_nodes_stand_as_their_elements_do():
+    """The thread of the first half of the elements has the first half of the nodes; a box numbers them otherwise."""
+    mesh = th.box((0.01, 0.01, 0.01), 1e-3)
+    process = th.Process(mesh, material=th.constant_material(10.0, 500.0, 8000.0), dt=1e-3, duration=1e-2)
+    growth = process.growth
+    half = growth.corners[: len(growth.corners) // 2]
+    assert (half < len(growth.user) // 2).mean() > 0.85
+    assert (mesh.elements[: len(mesh.elements) // 2] < len(mesh.nodes) // 2).mean() < 0.6
