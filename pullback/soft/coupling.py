@@ -191,6 +191,21 @@ class Coupled:
                     f"could pass through it; use {option}={thickness / (2 if is_cloth else 1):.3g} or less, or leave "
                     f"it out with bodies=[...]"
                 )
+            if is_cloth:
+                self._warn_of_slim_shape(shape)
+
+    def _warn_of_slim_shape(self, shape: CollisionShape) -> None:
+        """Warn of a shape that fits between the vertices of a cloth, which alone touch."""
+        assert isinstance(self.soft, ClothSim)
+        width, edge = float(np.sort(_extents(shape))[1]), self.soft.layout.edge
+        if width < edge:
+            warnings.warn(
+                f"{shape.name!r} is {width:.3g} m wide, less than the {edge:.3g} m between vertices of the cloth; they "
+                f"alone touch, and it can pass between them; use cells of {width / 1.2:.3g} m or less, or leave it out "
+                f"with bodies=[...]",
+                SimulationWarning,
+                stacklevel=5,
+            )
 
     def _laws(self, kind: str | Mapping[str, str], numbers: Sequence[int]) -> list[int]:
         by_body = {"": kind} if isinstance(kind, str) else {"": "separate", **kind}
@@ -356,14 +371,21 @@ class Coupled:
             )
 
 
-def _thickness(shape: CollisionShape) -> float:
-    """Return the least width [m] of a shape."""
+def _extents(shape: CollisionShape) -> np.ndarray:
+    """Return the least widths [m] of a shape along its three axes."""
     size = np.asarray(shape.size.detach().cpu() if isinstance(shape.size, Tensor) else shape.size)
     if shape.kind == "plane":
-        return np.inf
-    if shape.kind == "cylinder":
-        return float(min(2.0 * size[..., 0].min(), size[..., 1].min()))
-    return float(size.min() if shape.kind == "box" else 2.0 * size[..., 0].min())
+        return np.full(3, np.inf)
+    if shape.kind == "box":
+        return size.reshape(-1, 3).min(0)
+    across = 2.0 * size[..., 0].min()
+    along = across if shape.kind == "sphere" else size[..., 1].min() + (across if shape.kind == "capsule" else 0.0)
+    return np.array([across, across, along])
+
+
+def _thickness(shape: CollisionShape) -> float:
+    """Return the least width [m] of a shape."""
+    return float(_extents(shape).min())
 
 
 def _spoilt(x: Tensor, failed: Tensor) -> Tensor:

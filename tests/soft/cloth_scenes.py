@@ -59,13 +59,11 @@ def mesh_of(sim):
     triangles, segments = torch.as_tensor(parts["triangle"].ends), torch.as_tensor(parts["segment"].ends)
     hinges, bends = torch.as_tensor(parts["hinge"].ends), torch.as_tensor(parts["bend"].ends)
     x = flat[hinges]
-    edge = (x[:, 1] - x[:, 0]).norm(dim=-1)
-    areas = [0.5 * torch.linalg.cross(x[:, 1] - x[:, 0], x[:, k] - x[:, 0]).norm(dim=-1) for k in (2, 3)]
+    # the sheet's cells are squares: 4/3 of the plate's stiffness, 9/8 that of a strip
+    weights = torch.full_like(x[:, 0, 0], 4.0 / 3.0 * 9.0 / 8.0)
     lengths = (flat[segments[:, 1]] - flat[segments[:, 0]]).norm(dim=-1)
     legs = torch.stack([(flat[bends[:, k + 1]] - flat[bends[:, k]]).norm(dim=-1) for k in range(2)], -1)
-    return cloth.Mesh(
-        triangles, flat[triangles][..., :2], hinges, 1.2 * edge**2 / sum(areas), segments, lengths, bends, legs
-    )
+    return cloth.Mesh(triangles, flat[triangles][..., :2], hinges, weights, segments, lengths, bends, legs)
 
 
 def leaves_of(sim, shapes=False):

@@ -129,12 +129,18 @@ def test_checkpoints_and_batches_change_no_bits():
         found.append([x.grad for x in values.values()])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other))
-    state = sim.state(2)
-    state = state.replace(v=state.v + torch.tensor([0.3, -0.4])[:, None, None])
-    both = sim.rollout(state, 10)
-    for world in range(2):
-        alone = sim.rollout(soft.ClothState(state.x[world], state.v[world]), 10)
-        assert torch.equal(alone.final.x, both.final.x[world])
+    state = sim.state(5)
+    v = state.v + torch.tensor([0.3, -0.4, 0.1, 0.5, 0.0])[:, None, None]
+    together = v.clone().requires_grad_()
+    run = sim.rollout(state.replace(v=together), 10)
+    run.final.x.square().sum().backward()
+    for world in range(5):
+        one = v[world].clone().requires_grad_()
+        alone = sim.rollout(soft.ClothState(state.x[world], one), 10)
+        alone.final.x.square().sum().backward()
+        assert torch.equal(alone.final.x, run.final.x[world])
+        assert alone.newton.tolist() == run.newton[:, world].tolist()
+        assert torch.equal(one.grad, together.grad[world])
 
 
 def test_float32_states_and_worlds_that_differ():
@@ -164,6 +170,15 @@ BAD = {
     "not among": lambda: _mesh([[0, 1, 9]]),
     "in no triangle": lambda: _mesh([[0, 1, 2]]),
     "inverted": lambda: _mesh([[0, 2, 1], [0, 1, 3], [1, 2, 4]], rest=np.array(POINTS)[:, :2]),
+    "point 2 is": lambda: _mesh([[0, 1, 2], [1, 0, 3], [1, 4, 2]], points=[*POINTS[:2], [np.nan, 0, 0], *POINTS[3:]]),
+    "rest has shape": lambda: _mesh([[0, 1, 2], [1, 0, 3], [1, 4, 2]], rest=np.zeros((4, 3))),
+    "stands across the warp": lambda: _mesh([[0, 1, 2], [1, 0, 3], [1, 4, 2]], warp=(0.0, 0.0, 1.0)),
+    "hinge_weights have shape": lambda: _mesh([[0, 1, 2], [1, 0, 3], [1, 4, 2]], hinge_weights=np.ones(3)),
+    "not finite": lambda: scene().rollout(scene().state().replace(v=np.nan * scene().state().v), 1),
+    "masses are": lambda: scene().rollout(scene().state(), 1, masses=torch.zeros(scene().vertices)),
+    "gravity has shape": lambda: scene().rollout(scene().state(), 1, gravity=torch.zeros(2)),
+    "without pieces": lambda: soft.ClothSim([], dt=0.01),
+    "two pieces": lambda: soft.ClothSim(2 * [soft.rope((0, 0, 0), (1, 0, 0), segments=2, material=CORD)], dt=0.1),
     "pins are": lambda: _mesh([[0, 1, 2], [1, 0, 3], [1, 4, 2]], pins=[7]),
     "no length": lambda: soft.Rope("rope", np.zeros((3, 3)), CORD),
     "a rope a Cord": lambda: soft.ClothSim([soft.rope((0, 0, 0), (1, 0, 0), segments=2, material=FABRIC)], dt=0.1),

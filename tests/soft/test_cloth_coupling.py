@@ -103,6 +103,14 @@ def _thin():
     return soft.Coupled(scene().soft, world.compile(dt=0.005, dtype=torch.float64))
 
 
+def test_a_body_that_fits_between_vertices_is_named():
+    world = pb.World()
+    world.add_capsule("stick", radius=0.03, length=0.5, mass=0.2)
+    sim = world.compile(dt=0.005, dtype=torch.float64)
+    with pytest.warns(pb.SimulationWarning, match=r"'stick' is 0\.06 m wide, less than the 0\.1\d* m"):
+        soft.Coupled(scene().soft, sim)
+
+
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_refused(message):
     with pytest.raises(pb.PullbackError, match=message):

@@ -80,6 +80,7 @@ class Equations:
         blocks = self._sources(gather, layout.matrix.blocks, layout.blocks, layout.matrix.place)
         self.add_vectors = self._pass(gather.add_vectors, s=vectors, rows=self.vector, sums=self.sums)
         self.add_blocks = self._pass(gather.add_blocks, s=blocks, rows=self.block, entries=self.entries)
+        self.matrices: dict[int, Any] = {}
         self.shapes = 0 if geometry is None else len(geometry)
         if geometry is not None:
             self._make_contact(geometry)
@@ -230,12 +231,16 @@ class Equations:
         return self.by_world(self.sums).copy()
 
     def matrix(self, world: int) -> Any:
-        """Return the matrix of one world's free vertices."""
+        """Return the matrix of one world's free vertices, a view of what `linearize` fills."""
         from scipy.sparse import csc_matrix
 
-        pattern, n = self.layout.matrix, 3 * len(self.layout.free)
-        entries = self.by_world(self.entries)[world]
-        return csc_matrix((entries, pattern.indices, pattern.indptr), shape=(n, n))
+        if world not in self.matrices:
+            pattern, n = self.layout.matrix, 3 * len(self.layout.free)
+            entries = self.by_world(self.entries)[world]
+            self.matrices[world] = csc_matrix((entries, pattern.indices, pattern.indptr), shape=(n, n))
+            # scipy copies what is a small part of a larger array
+            self.matrices[world].data = entries
+        return self.matrices[world]
 
     # -- its adjoint ---------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class ClothMarch:
         seen = torch.zeros(2, len(self.frames), *x.shape, dtype=x.dtype)
         for step in range(self.steps + 1):
             if step:
-                after = advance(self.equations, x, v, given.drive(step - 1))
+                after = advance(self.equations, x, v, given.drive(step - 1), self.failed)
                 x, v = after.x, after.v
                 self.newton[step - 1] = after.steps
                 reactions.append(after.reaction)

@@ -42,8 +42,9 @@ class Fabric(_Thin):
 
     youngs: stiffness in its plane [N/m], Young's modulus times thickness; with `youngs_across` that along the warp, and
     the other one along the weft; poisson: strain across for strain along the warp; shear [N/m], None: that of an
-    isotropic sheet. bending: plate stiffness [N·m]; density [kg/m²]. A number is one for the sheet, (m,) one for each
-    triangle (of `bending`: each hinge), or (B, 1), (B, m) where worlds differ.
+    isotropic sheet. bending: stiffness of a strip by its width [N·m], Young's modulus times thickness³/12; density
+    [kg/m²]. A number is one for the sheet, (m,) one for each triangle (of `bending`: each hinge), or (B, 1), (B, m)
+    where worlds differ.
     """
 
     youngs: float | Tensor

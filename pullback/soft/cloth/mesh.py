@@ -7,10 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pullback.core.errors import PullbackError
-from pullback.soft.cloth.pieces import Rope, Sheet
-
-STRIP = 1.2
-"""Strips of the lattice of `sheet` bend as beams of plate stiffness times width with this: section 2."""
+from pullback.soft.cloth.pieces import PLATE, Rope, Sheet
 
 
 class Part(NamedTuple):
@@ -74,7 +71,10 @@ def hinges_of(sheet: Sheet, areas: np.ndarray) -> Part:
     rest = np.asarray(sheet.rest)
     x = np.pad(rest, ((0, 0), (0, 3 - rest.shape[1])))[quads]
     e = x[:, 1] - x[:, 0]
-    weights = STRIP * (e**2).sum(1) / (areas[owners[a]] + areas[owners[b]])
+    weights = sheet.hinge_weights
+    if weights is None:
+        # eq. (27)
+        weights = PLATE * (e**2).sum(1) / (areas[owners[a]] + areas[owners[b]])
     n, m = np.cross(e, x[:, 2] - x[:, 0]), np.cross(x[:, 3] - x[:, 0], e)
     sine = (np.cross(n, m) * e).sum(1) / np.linalg.norm(e, axis=1)
     return Part(quads, weights[:, None], np.arctan2(sine, (n * m).sum(1)))

@@ -14,6 +14,9 @@ from pullback.soft.cloth.materials import Cord, Fabric
 SMALLEST = 1e-6
 """A triangle is degenerate if its height is less than this share of its longest edge."""
 
+PLATE = 9.0 / 8.0
+"""Plate stiffness over that of a strip, 1/(1 - ν²): hinges have Poisson's ratio ν = -1/3; docs/derivations/cloth.md."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
@@ -21,7 +24,8 @@ class Sheet:
 
     points (n, 3) [m]; triangles (m, 3), whose neighbours go round the same way; rest: where its points are unstrained,
     (n, 2) flat or (n, 3), None: `points`; warp: direction of the threads at rest; velocity (3,) or (n, 3) [m/s]; pins:
-    vertices that are held, or led by a rollout.
+    vertices that are held, or led by a rollout; hinge_weights (h,): stiffness of inner edges, in the order of
+    `inner_edges`, over the material's `bending`, None: those of eq. (27) of docs/derivations/cloth.md.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Sheet:
     warp: Sequence[float] = (1.0, 0.0, 0.0)
     velocity: Sequence[float] | np.ndarray | None = None
     pins: Sequence[int] = ()
+    hinge_weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check_points(self, "sheet")
@@ -56,6 +61,14 @@ class Sheet:
             _refuse(self, ~(area > SMALLEST * longest)[:, None], f"is degenerate {what}: it has no area")
         if np.asarray(self.rest).shape[1] == 2:
             _refuse(self, (_turns(self) < 0.0)[:, None], "is inverted in the plane of `rest`; swap two vertices")
+        if self.hinge_weights is not None:
+            weights, count = np.asarray(self.hinge_weights, dtype=np.float64), len(inner_edges(triangles))
+            if weights.shape != (count,) or not (weights >= 0.0).all():
+                raise PullbackError(
+                    f"sheet {self.name!r}: hinge_weights have shape {weights.shape}; expected ({count},), one for each "
+                    f"inner edge, of 0 or more"
+                )
+            object.__setattr__(self, "hinge_weights", weights)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -99,6 +112,7 @@ def sheet(
     """Return a rectangle from a corner [m] along two edges, of cells (a, b) of two triangles each.
 
     Vertex i (b + 1) + j is i cells along and j across; diagonals alternate. The warp is `along`.
+    Its hinges bend as a plate that is the same in all directions: eq. (30) of docs/derivations/cloth.md.
     options: name, material, velocity, pins.
     """
     a, b = cells
@@ -113,7 +127,31 @@ def sheet(
     one = np.where(even, np.stack([p, q, r], 1), np.stack([p, q, s], 1))
     two = np.where(even, np.stack([p, r, s], 1), np.stack([q, r, s], 1))
     triangles = np.stack([one, two], 1).reshape(-1, 3)
+    if abs(u @ v) < 1e-9 * np.linalg.norm(u) * np.linalg.norm(v):
+        ratio = float(np.linalg.norm(u) / a / (np.linalg.norm(v) / b))
+        edges = inner_edges(triangles)
+        (i, j), (k, l) = (np.divmod(edges[:, end], b + 1) for end in (0, 1))
+        options = {"hinge_weights": np.choose((i == k) + 2 * (j == l), lattice_weights(ratio)), **options}
     return Sheet(**{"name": "sheet", "points": points, "triangles": triangles, "warp": u, **options})
+
+
+def inner_edges(triangles: np.ndarray) -> np.ndarray:
+    """Return the edges (h, 2) that two triangles share, lower vertex first, sorted."""
+    edges = np.sort(np.stack([triangles, np.roll(triangles, -1, axis=1)], -1).reshape(-1, 2), axis=1)
+    found, count = np.unique(edges, axis=0, return_counts=True)
+    return found[count == 2]
+
+
+def lattice_weights(ratio: float) -> tuple[float, float, float]:
+    """Return the weights of diagonals, edges across and edges along, for cells `ratio` times as long as wide.
+
+    Eq. (30), (31) of docs/derivations/cloth.md.
+    """
+    square = ratio**2
+    w = min(1.0 / 3.0, 0.5 * square, 0.5 / square)
+    bent = w * (1.0 - square * w) / (square - w)
+    diagonal = (1.0 - w**2) / w / (ratio + 1.0 / ratio)
+    return PLATE * diagonal, PLATE * (1.0 + bent) / ratio, PLATE * (1.0 + w**2 / bent) * ratio
 
 
 def rope(start: Sequence[float], end: Sequence[float], *, segments: int, **options: Any) -> Rope:

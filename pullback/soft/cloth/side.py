@@ -96,7 +96,7 @@ class ClothSteps:
         sizes = [side.cloth.vertices, *[counts[kind] * NUMBERS[kind] for kind in KINDS]]
         self.masses, *rows = numbers.split(sizes, 1)
         self.numbers = [x.reshape(side.worlds, -1, NUMBERS[kind]) for x, kind in zip(rows, KINDS)]
-        self.failed_at = np.full(side.worlds, -1)
+        self.failed_at = np.where(side.failed_at >= 0, 0, -1)
 
     def __call__(self, step: int, flat: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state after a step, and what shapes got (B K, 7): torque about their origins, force, mass."""
@@ -135,8 +135,8 @@ class _Step:
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
         """Do the step."""
         x, v, drive = self._drive(inputs)
-        after = advance(self.steps.equations, x, v, drive)
         failed = self.steps.failed_at
+        after = advance(self.steps.equations, x, v, drive, failed >= 0)
         failed[~after.solved & (failed < 0)] = self.step
         assert after.touch is not None
         return (after.x, after.v, after.reaction, after.touch), after.x

@@ -16,7 +16,7 @@ CLOSE = 0.1
 """Below this step, in mean edges, the matrix is the true one and no longer made positive."""
 
 SOLVED = 1e-8
-"""Newton's method with the true matrix ends after a step this small, in mean edges; what is left is its square."""
+"""Newton's method with the true matrix ends after a step this small, in mean edges; `ACCURATE` of it is left."""
 
 STALLED = 1e-5
 """Steps below this, in mean edges, may be rounding."""
@@ -26,6 +26,13 @@ SLOPE = 1e-4
 
 ROUNDING = 1e-13
 """Decreases below this share of the energy are not seen in it."""
+
+
+ACCURATE = 1e-4
+"""Share of the residual, as the preconditioner measures it, at which conjugate gradients end."""
+
+CONJUGATE = 15
+"""Conjugate gradients, at most; beyond, new factors are cheaper."""
 
 
 class Found(NamedTuple):
@@ -43,15 +50,33 @@ def factors(matrix: Any) -> Any:
     return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
-def newton(equations: Equations, start: np.ndarray) -> Found:
-    """Return where the energy of a step is least, from `start` (B, n, 3), whose pins are where they shall be."""
+class SingleFactors:
+    """Factors in float32: half the memory to go through, and near enough for a preconditioner."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.inverse = factors(matrix.astype(np.float32))
+
+    def solve(self, right: np.ndarray) -> np.ndarray:
+        """Return nearly the solution, in float64."""
+        largest = float(np.abs(right).max()) or 1.0
+        return largest * self.inverse.solve((right / largest).astype(np.float32)).astype(np.float64)
+
+
+def newton(equations: Equations, start: np.ndarray, skip: np.ndarray | None = None) -> Found:
+    """Return where the energy of a step is least, from `start` (B, n, 3), whose pins are where they shall be.
+
+    Worlds to `skip` (B,) are not solved.
+    """
     free, edge, worlds = equations.layout.free, equations.layout.edge, equations.worlds
     x = start.copy()
     energy = equations.energies(x)
     solved = np.zeros(worlds, bool) if len(free) else np.ones(worlds, bool)
     lost = ~np.isfinite(energy)
+    if skip is not None:
+        lost |= skip
     exact = np.zeros(worlds, bool)
     steps, last = np.zeros(worlds, int), np.full(worlds, np.inf)
+    directions = [Directions() for _ in range(worlds)]
     for _ in range(NEWTON):
         active = ~(solved | lost)
         if not active.any():
@@ -60,7 +85,7 @@ def newton(equations: Equations, start: np.ndarray) -> Found:
         move = np.zeros_like(x)
         slope, size = np.zeros(worlds), np.zeros(worlds)
         for world in np.flatnonzero(active).tolist():
-            step = _direction(equations.matrix(world), residual[world])
+            step = directions[world](equations.matrix(world), residual[world])
             slope[world] = np.vdot(step, residual[world])
             if not slope[world] < 0.0 and exact[world] and np.abs(step).max() > SOLVED * edge:
                 # the true matrix is not positive here: make it so once more
@@ -84,12 +109,50 @@ def newton(equations: Equations, start: np.ndarray) -> Found:
     return Found(x, solved & ~lost, steps)
 
 
-def _direction(matrix: Any, residual: np.ndarray) -> np.ndarray:
-    try:
-        return -factors(matrix).solve(residual.ravel()).reshape(-1, 3)
-    except RuntimeError:
-        # a singular matrix
-        return np.full_like(residual, np.nan)
+class Directions:
+    """Newton's directions of one world in one step: factors of the first matrix lead on with the others."""
+
+    def __init__(self) -> None:
+        self.inverse: Any = None
+
+    def __call__(self, matrix: Any, residual: np.ndarray) -> np.ndarray:
+        """Return the direction (f, 3), NaN for a singular matrix."""
+        right = -residual.ravel()
+        try:
+            if self.inverse is None:
+                self.inverse = SingleFactors(matrix)
+            found = conjugate_gradients(matrix, right, self.inverse)
+        except RuntimeError:
+            # singular in float32
+            found = None
+        if found is None:
+            try:
+                self.inverse = factors(matrix)
+            except RuntimeError:
+                return np.full_like(residual, np.nan)
+            found = self.inverse.solve(right)
+        return found.reshape(-1, 3)
+
+
+def conjugate_gradients(matrix: Any, right: np.ndarray, near: Any) -> np.ndarray | None:
+    """Return the solution with the factors of a matrix nearby as preconditioner; None if that leads nowhere."""
+    x, r = np.zeros_like(right), right
+    z = near.solve(r)
+    p, rz = z, float(r @ z)
+    goal = ACCURATE**2 * abs(rz)
+    for _ in range(CONJUGATE):
+        q = matrix @ p
+        curvature = float(p @ q)
+        if not (0.0 < rz < np.inf and 0.0 < curvature < np.inf):
+            return None
+        x = x + (rz / curvature) * p
+        r = r - (rz / curvature) * q
+        z = near.solve(r)
+        rz, old = float(r @ z), rz
+        if abs(rz) <= goal:
+            return x
+        p = z + (rz / old) * p
+    return None
 
 
 def _search(

@@ -53,8 +53,8 @@ class Cotangents(NamedTuple):
     shapes: tuple[Tensor, Tensor] | None
 
 
-def advance(equations: Equations, x: Tensor, v: Tensor, drive: Drive) -> After:
-    """Do a step; in worlds that could not be solved everything stays where it was."""
+def advance(equations: Equations, x: Tensor, v: Tensor, drive: Drive, skip: np.ndarray | None = None) -> After:
+    """Do a step; in worlds that could not be solved, or to `skip` (B,), everything stays where it was."""
     before = _begin(equations, x, v, drive)
     layout, dt = equations.layout, equations.settings.dt
     pins = drive.pins.numpy()
@@ -64,7 +64,7 @@ def advance(equations: Equations, x: Tensor, v: Tensor, drive: Drive) -> After:
     wrong = ~np.isfinite(equations.energies(start))
     start[wrong] = before[wrong]
     start[:, layout.pins] = pins
-    found = newton(equations, start)
+    found = newton(equations, start, skip)
     after = np.where(found.solved[:, None, None], found.x, before)
     reaction = equations.residual(after)[:, layout.pins]
     touch = equations.shapes_got() if equations.shapes else None

@@ -21,7 +21,7 @@ TRIANGLE, SEGMENT, HINGE, BEND = "triangle", "segment", "hinge", "bend"
 VERTICES: dict[str, int] = {TRIANGLE: 3, SEGMENT: 2, HINGE: 4, BEND: 3}
 STRAINS: dict[str, int] = {TRIANGLE: 3, SEGMENT: 1, HINGE: 1, BEND: 3}
 REST_NUMBERS: dict[str, int] = {TRIANGLE: 7, SEGMENT: 1, HINGE: 1, BEND: 2}
-"""Triangle: slopes of the three weights by both material coordinates, area. Segment: length. Hinge: weight 1.2 l²/A.
+"""Triangle: slopes of the three weights by both material coordinates, area. Segment: length. Hinge: weight.
 Bend: product of the lengths, half their sum."""
 NUMBERS: dict[str, int] = {TRIANGLE: 5, SEGMENT: 3, HINGE: 3, BEND: 2}
 """Triangle: C11, C12, C22, shear [N/m], damping [s]. Others: stiffness, damping [s], and strain at rest of those that
