@@ -2,7 +2,8 @@
 
 An environment is a venv in a cache folder (`PULLBACK_BENCH_CACHE`, by default ~/.cache/pullback/bench), made when it is
 first asked for, of the packages that pyproject.toml lists under the extra `bench-NAME`. One with `torch` in its list
-sees the packages of this environment behind its own, so that torch is not installed again.
+sees the packages of this environment behind its own, so that torch is not installed again; no other version of torch is
+ever installed, a package that asks for one does not install.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +58,13 @@ def python_of(name: str) -> str:
     if not stamp.exists() or json.loads(stamp.read_text())["packages"] != packages:
         print(f"  making the environment of {name}: {', '.join(packages)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        if any(each.split(">")[0] == "torch" for each in packages):
+        if "torch" in packages:
             (here,) = folder.glob("lib/python*/site-packages")
             (here / "zz_beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+        pins = folder / "constraints.txt"
+        pins.write_text(f"torch=={version('torch').split('+')[0]}\n")
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(pins)]
+        install += packages
         reason = ""
         try:
             done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALLING, check=False)
