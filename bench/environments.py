@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.benchmark import NoResultError
+from bench.memory import KEEPING
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -89,9 +90,7 @@ def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[s
     python = python_of(name)
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-        "JAX_PLATFORMS": "cpu",
-        # large blocks come from the system and go back to it, for the sake of measuring memory
-        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "JAX_PLATFORMS": "cpu", **KEEPING,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / each) for each in ("job.npz", "result.npz")]

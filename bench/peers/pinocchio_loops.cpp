@@ -1,34 +1,52 @@
 // Pinocchio's algorithms, and the code that it generates of them, in loops over a batch: what a C++ program would do.
 // Built and called by bench/peers/pinocchio_models.py. Arrays are (batch, n), row by row.
 
-#include <chrono>
-#include <string>
+#include <dlfcn.h>
 
+#include <stdexcept>
+#include <vector>
+
+#include <pinocchio/algorithm/aba-derivatives.hpp>
+#include <pinocchio/algorithm/aba.hpp>
+#include <pinocchio/algorithm/crba.hpp>
 #include <pinocchio/algorithm/frames.hpp>
 #include <pinocchio/algorithm/jacobian.hpp>
 #include <pinocchio/algorithm/kinematics.hpp>
-#include <pinocchio/codegen/cppadcg-algo.hpp>
+#include <pinocchio/algorithm/rnea-derivatives.hpp>
+#include <pinocchio/algorithm/rnea.hpp>
 
-namespace pin = pinocchio;
+#include "pinocchio_chain.hpp"
+
 using Vector = Eigen::VectorXd;
 using In = Eigen::Map<const Vector>;
 using Out = Eigen::Map<Vector>;
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// a generated function, compiled with the flags that this file was compiled with
-template <typename Algorithm>
-struct Generated : Algorithm
+// a generated function and its output; the third argument is for functions that call others, which these do not
+struct Generated
 {
-  using Algorithm::Algorithm;
-  using Algorithm::y;
-
-  void prepare()
+  struct None
   {
-    this->initLib();
-    CppAD::cg::GccCompiler<double> compiler("/usr/bin/gcc");
-    compiler.setCompileFlags({"-O3", "-march=native", "-ffast-math", "-fPIC"});
-    this->dynamicLibManager_ptr->createDynamicLibrary(compiler, false);
-    this->loadLib(false);
+    void * model;
+    void * forward;
+    void * reverse;
+  };
+  void (*call)(double const * const *, double * const *, None) = nullptr;
+  Vector y;
+
+  void load(const std::string & library, const std::string & name, int size)
+  {
+    void * handle = dlopen(("./" + library + "_chain.so").c_str(), RTLD_NOW);
+    if (!handle)
+      throw std::runtime_error(dlerror());
+    call = reinterpret_cast<decltype(call)>(dlsym(handle, (name + "_forward_zero").c_str()));
+    y.setZero(size);
+  }
+
+  const Vector & operator()(const double * x)
+  {
+    double * out = y.data();
+    call(&x, &out, None{});
+    return y;
   }
 };
 
@@ -37,47 +55,28 @@ struct Robot
   pin::Model model;
   pin::Data data;
   pin::FrameIndex frame;
-  Generated<pin::CodeGenRNEA<double>> rnea;
-  Generated<pin::CodeGenABA<double>> aba;
-  Generated<pin::CodeGenCRBA<double>> crba;
-  Generated<pin::CodeGenRNEADerivatives<double>> rnea_derivatives;
-  Generated<pin::CodeGenABADerivatives<double>> aba_derivatives;
+  Generated rnea, aba, crba, rnea_derivatives, aba_derivatives;
+  Vector x;
 
-  Robot(const pin::Model & m, const std::string & link)
-  : model(m), data(m), frame(m.getFrameId(link)), rnea(m), aba(m), crba(m), rnea_derivatives(m), aba_derivatives(m)
+  Robot(const pin::Model & m)
+  : model(m), data(m), frame(m.getFrameId("link")), x(3 * m.nv)
   {
   }
 };
 
-// a chain of n hinges about z; of each body: placement (R row by row, p), mass, centre of mass, inertia about it
 extern "C" Robot * make(int n, const double * placements, const double * inertias, const double * link)
 {
-  const auto pose = [](const double * x) {
-    return pin::SE3(Eigen::Map<const Rows>(x, 3, 3), Eigen::Map<const Eigen::Vector3d>(x + 9));
-  };
-  pin::Model model;
-  model.name = "chain";
-  pin::JointIndex joint = 0;
-  for (int k = 0; k < n; ++k)
-  {
-    joint = model.addJoint(joint, pin::JointModelRZ(), pose(placements + 12 * k), "joint" + std::to_string(k));
-    const double * y = inertias + 13 * k;
-    const pin::Inertia body(y[0], Eigen::Map<const Eigen::Vector3d>(y + 1), Eigen::Map<const Rows>(y + 4, 3, 3));
-    model.appendBodyToJoint(joint, body, pin::SE3::Identity());
-  }
-  model.addFrame(pin::Frame("link", joint, 0, pose(link), pin::BODY));
-  return new Robot(model, "link");
+  return new Robot(chain(n, placements, inertias, link));
 }
 
-extern "C" double generate(Robot * r)
+extern "C" void load(Robot * r)
 {
-  const auto before = std::chrono::steady_clock::now();
-  r->rnea.prepare();
-  r->aba.prepare();
-  r->crba.prepare();
-  r->rnea_derivatives.prepare();
-  r->aba_derivatives.prepare();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  const int n = r->model.nv;
+  r->rnea.load("cg_rnea_eval", "rnea", n);
+  r->aba.load("cg_aba_eval", "aba", n);
+  r->crba.load("cg_crba_eval", "crba", n * (n + 1) / 2);
+  r->rnea_derivatives.load("cg_partial_rnea_eval", "partial_rnea", 3 * n * n);
+  r->aba_derivatives.load("cg_partial_aba_eval", "partial_aba", 3 * n * n);
 }
 
 // cotangents (q, v, w) of an output by its generated Jacobians, which stand in y one after the other
@@ -151,38 +150,29 @@ plain(Robot & r, int what, const In & q, const In & v, const In & w, const doubl
   }
 }
 
-static void generated(Robot & r, int what, const In & q, const In & v, const In & w, const double * cot, double * out, double * grad)
+static void
+generated(Robot & r, int what, const In & q, const In & v, const In & w, const double * cot, double * out, double * grad)
 {
   const int n = r.model.nv;
+  r.x << q, v, w;
+  const double * x = r.x.data();
   if (what == RNEA)
-  {
-    r.rnea.evalFunction(q, v, w);
-    Out(out, n) = r.rnea.y;
-    if (grad)
-    {
-      r.rnea_derivatives.evalFunction(q, v, w);
-      pull(grad, n, r.rnea_derivatives.y, In(cot, n));
-    }
-  }
+    Out(out, n) = r.rnea(x);
+  if (what == RNEA && grad)
+    pull(grad, n, r.rnea_derivatives(x), In(cot, n));
   if (what == CRBA)
   {
-    r.crba.evalFunction(q);
     // its upper triangle, row by row
+    const Vector & y = r.crba(x);
     long at = 0;
     for (int i = 0; i < n; ++i)
       for (int j = i; j < n; ++j, ++at)
-        out[i * n + j] = out[j * n + i] = r.crba.y[at];
+        out[i * n + j] = out[j * n + i] = y[at];
   }
   if (what == ABA)
-  {
-    r.aba.evalFunction(q, v, w);
-    Out(out, n) = r.aba.y;
-    if (grad)
-    {
-      r.aba_derivatives.evalFunction(q, v, w);
-      pull(grad, n, r.aba_derivatives.y, In(cot, n));
-    }
-  }
+    Out(out, n) = r.aba(x);
+  if (what == ABA && grad)
+    pull(grad, n, r.aba_derivatives(x), In(cot, n));
 }
 
 // sizes are of one robot's output, of its cotangent and of its gradient

@@ -1,6 +1,7 @@
 """Pinocchio on the robot benchmark's arm: its C++ in loops over the batch, or the C that it generates (`"codegen"`).
 
-bench/peers/pinocchio_loops.cpp is built once into a folder (`"folder"`) with all that g++ can do for this processor.
+bench/peers/pinocchio_loops.cpp is built once into a folder (`"folder"`) with all that g++ can do for this processor; so
+is the code, by bench/peers/pinocchio_generate.cpp.
 Gradients are its analytic Jacobians times a cotangent.
 """
 
@@ -20,8 +21,9 @@ import pinocchio
 from bench.peers.contestant import time_of
 from bench.peers.library import NAMES, Operation, Operations, Task, run
 
-SOURCE = Path(__file__).with_name("pinocchio_loops.cpp")
-FLAGS = ("-O3", "-march=native", "-DNDEBUG", "-std=c++17", "-shared", "-fPIC", "-w")
+Array = np.ndarray
+HERE = Path(__file__).parent
+FLAGS = ("-DNDEBUG", "-std=c++17", "-w")
 # as its own targets define them: it has more kinds of joints than lists of Boost are long by default
 LISTS = (
     "-DBOOST_MPL_LIMIT_LIST_SIZE=30",
@@ -31,41 +33,53 @@ LISTS = (
 )
 
 
-def built(folder: Path) -> Any:
-    """Return the loops as a library, compiled where the source is newer."""
-    library = folder / "loops.so"
-    if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
+def built(folder: Path, source: str, name: str, *flags: str) -> Path:
+    """Return a program of a source, compiled where it is not there yet."""
+    program = folder / name
+    if not program.exists() or program.stat().st_mtime < (HERE / source).stat().st_mtime:
         folder.mkdir(parents=True, exist_ok=True)
         include = next(each for each in Path(pinocchio.__file__).parents if each.name == "cmeel.prefix") / "include"
         found = [f"-I{include}", f"-I{include / 'eigen3'}"]
-        subprocess.run(["g++", *FLAGS, *LISTS, *found, str(SOURCE), "-o", str(library), "-ldl"], check=True)
-    loops = ctypes.CDLL(str(library))
-    loops.make.restype, loops.generate.restype = ctypes.c_void_p, ctypes.c_double
-    return loops
+        command = ["g++", *FLAGS, *flags, *LISTS, *found, str(HERE / source), "-o", str(program), "-ldl"]
+        subprocess.run(command, check=True)
+    return program
 
 
-def arm_of(loops: Any, task: Task) -> Any:
-    """Return the arm that the loops work on, a chain of hinges about z."""
+def numbers_of(task: Task) -> tuple[int, list[Array]]:
+    """Return the arm as a chain of hinges about z: how many, their placements and inertias, and the link's place."""
     model = pinocchio.buildModelFromUrdf(task.urdf)
     assert all(model.joints[k + 1].shortname() == "JointModelRZ" for k in range(model.nv))
     poses = [model.jointPlacements[k + 1] for k in range(model.nv)]
     frame = model.frames[model.getFrameId(task.link)].placement
     bodies = [model.inertias[k + 1] for k in range(model.nv)]
     placements, link = (np.array([[*X.rotation.ravel(), *X.translation] for X in each]) for each in (poses, [frame]))
-    inertias = np.array([[y.mass, *y.lever, *y.inertia.ravel()] for y in bodies])
-    return ctypes.c_void_p(loops.make(model.nv, *(x.ctypes.data_as(ctypes.c_void_p) for x in (placements, inertias, link))))
+    return model.nv, [placements, np.array([[y.mass, *y.lever, *y.inertia.ravel()] for y in bodies]), link]
+
+
+def generated(folder: Path, n: int, arrays: list[Array]) -> float:
+    """Generate code of the chain, and compile it, where it is not there yet; return what that took [s]."""
+    program = built(folder, "pinocchio_generate.cpp", "generate", "-O0")
+    taken, chain = folder / "seconds", folder / "chain.txt"
+    if not taken.exists():
+        chain.write_text("\n".join([f"{n}", *(repr(float(x)) for each in arrays for x in each.ravel())]))
+        done = time_of(lambda: subprocess.run([str(program), str(chain)], cwd=folder, check=True))
+        taken.write_text(f"{done[1]}")
+    return float(taken.read_text())
 
 
 def prepare(task: Task) -> tuple[Operations, float]:
     """Return the operations."""
     folder, of_code = Path(task.settings["folder"]), bool(task.settings.get("codegen"))
-    loops = built(folder)
-    arm = arm_of(loops, task)
+    n, arrays = numbers_of(task)
+    loops = ctypes.CDLL(str(built(folder, "pinocchio_loops.cpp", "loops.so", "-O3", "-march=native", "-shared", "-fPIC")))
+    loops.make.restype = ctypes.c_void_p
+    arm = ctypes.c_void_p(loops.make(n, *(x.ctypes.data_as(ctypes.c_void_p) for x in arrays)))
     compiling = 0.0
     if of_code:
+        compiling = generated(folder, n, arrays)
         with chdir(folder):
-            compiling = time_of(lambda: loops.generate(arm))[1]
-    batch, n = task.q.shape
+            loops.load(arm)
+    batch = len(task.q)
     states = [np.ascontiguousarray(x) for x in (task.q, task.qd, task.w)]
     cotangents = {name: np.ascontiguousarray(x) for name, x in task.cotangents.items()}
     values = {"FK": 12, "Jacobian": 6 * n, "RNEA": n, "CRBA": n * n, "ABA": n}
