@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import numpy as np
 
 import pullback as pb
-from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread
+from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown, spread
 from bench.environments import cache, run_in
 from bench.peers.library import NAMES
 from pullback.description.tree import Tree
@@ -75,7 +75,14 @@ def sdf_of(tree: Tree) -> str:
         SubElement(inertial, "pose").text = numbers([*link.com, 0.0, 0.0, 0.0])
         SubElement(inertial, "mass").text = repr(float(link.mass))
         inertia = SubElement(inertial, "inertia")
-        for name, (i, j) in {"xx": (0, 0), "xy": (0, 1), "xz": (0, 2), "yy": (1, 1), "yz": (1, 2), "zz": (2, 2)}.items():
+        for name, (i, j) in {
+            "xx": (0, 0),
+            "xy": (0, 1),
+            "xz": (0, 2),
+            "yy": (1, 1),
+            "yz": (1, 2),
+            "zz": (2, 2),
+        }.items():
             SubElement(inertia, f"i{name}").text = repr(float(link.inertia[i, j]))
         if link.name not in parents:
             held = SubElement(model, "joint", name="world_joint", type="fixed")
@@ -176,16 +183,28 @@ def tables(rows: dict[str, Row]) -> list[str]:
     return [*lines, *markdown(["", "differs by", "compiling", "versions"], body), "", NOT_INSTALLED]
 
 
+def bars(rows: dict[str, Row]) -> list[Bar]:
+    """Return the bars of a batch on one core, a robot (docs/decisions/0023-no-lanes.md)."""
+    row = rows.get(f"{OURS}/1024", {})
+    if "both" not in row.get("ABA", {}):
+        return []
+    alone, both = (1e6 * row["ABA"][way]["median"] for way in ("value", "both"))
+    return [
+        Bar("ABA of the arm, batch 1,024", "at most 0.45 µs", f"{alone:.2f} µs", alone <= 0.45),
+        Bar("its vjp", "at most 1.0 µs", f"{both - alone:.2f} µs", both - alone <= 1.0),
+    ]
+
+
 BENCHMARK = Benchmark(
     "models",
     "Robot models",
     "What do kinematics and dynamics of an arm and their gradients take, for us and for other libraries?",
     "KUKA iiwa7, seven hinges, its last link, float64, one core, random states. FK: pose of a link, gradient of its "
-    "position; Jacobian (6, 7) of that link; RNEA, CRBA, ABA by q, qd and acceleration or force. With its gradient: the "
-    "function and the product of a cotangent with its derivatives by all inputs. Pinocchio runs in loops in C++ (g++ "
-    "-O3 for this processor) over its analytic derivatives, and over the C that it generates; JAX is compiled once for each "
-    "batch and kept; the others are called from Python with the whole batch. adam's robots have floating bases: its RNEA is "
-    "M qdd + h, and M is solved for its forward dynamics.",
+    "position; Jacobian (6, 7) of that link; RNEA, CRBA, ABA by q, qd and acceleration or force. With its gradient: "
+    "the function and the product of a cotangent with its derivatives by all inputs. Pinocchio runs in loops in C++ "
+    "(g++ -O3 for this processor) over its analytic derivatives, and over the C that it generates; JAX is compiled "
+    "once for each batch and kept; the others are called from Python with the whole batch. adam's robots have floating "
+    "bases: its RNEA is M qdd + h, and M is solved for its forward dynamics.",
     f"Values and gradients of the first 8 robots agree with ours within {SAME:.0e} of their largest entry (1e-6 for "
     "pytorch_kinematics, which reads placements in float32, 1e-3 for DRM, which has float32 only), or the cell has no "
     "figure.",

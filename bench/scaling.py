@@ -1,4 +1,4 @@
-"""How the cost of a rollout and its gradient grows with worlds, steps, robots, links and contacts, on one core; fitted exponents."""
+"""How the cost of a rollout and its gradient grows with worlds, steps, robots, links and contacts; exponents."""
 
 from __future__ import annotations
 
@@ -86,16 +86,20 @@ def tables(rows: dict[str, Row]) -> list[str]:
     return markdown(["of what", "how many", "forward, each [µs]", "backward, each [µs]"], body)
 
 
-WORSE = "EXPLAIN"
+WORSE = (
+    "What is worse than linear: links, since the mass matrix of one chain is dense and is factored, of n³; robots and "
+    "contacts backward, since the adjoint forms one matrix of all rows that are held, although islands of it are "
+    "solved apart."
+)
 
 BENCHMARK = Benchmark(
     "scaling",
     "Scaling",
-    "How does the cost of a rollout and its gradient grow with the number of worlds, steps, robots, links and contacts?",
-    f"float64, one thread; but for steps, {OTHER_STEPS} steps a call. Worlds, steps, robots: Laikagos on four toes each; "
-    "ten robots in one world are 180 velocities and 40 contacts. Links: a chain of hinges without contact. Contacts: "
-    "balls on the ground, one contact each, six velocities each (0: one ball in the air). Times are divided by the "
-    "number; exponents p of time ~ number^p are fitted to the three largest. " + WORSE,
+    "How does the cost of a rollout and its gradient grow with worlds, steps, robots, links and contacts?",
+    f"float64, one thread; but for steps, {OTHER_STEPS} steps a call. Worlds, steps, robots: Laikagos on four toes "
+    "each; ten robots in one world are 180 velocities and 40 contacts. Links: a chain of hinges without contact. "
+    "Contacts: balls on the ground, one contact each, six velocities each (0: one ball in the air). Times are divided "
+    "by the number; exponents p of time ~ number^p are fitted to the three largest. " + WORSE,
     "The same rollout as in the other tables, whose results are compared there.",
     cells,
     tables,

@@ -53,7 +53,9 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with np.load(sys.argv[1]) as file:
         job = {name: file[name] for name in file.files}
-    scene = Scene(str(job["xml"]), str(job["urdf"]), job["qpos"], job["qvel"], job["controls"], json.loads(str(job["settings"])))
+    scene = Scene(
+        str(job["xml"]), str(job["urdf"]), job["qpos"], job["qvel"], job["controls"], json.loads(str(job["settings"]))
+    )
     engine = prepare(scene)
     found: dict[str, Any] = {"compiling": engine.compiling, "reason": engine.reason}
     found["loss"] = engine.loss(scene.controls)

@@ -61,7 +61,9 @@ def run(prepare: Callable[[Task], tuple[Operations, float]], packages: tuple[str
     settings = json.loads(str(job["settings"]))
     states = (job[name] for name in ("q", "qd", "w"))
     cotangents = {name: job[name] for name in NAMES}
-    operations, compiling = prepare(Task(str(job["urdf"]), str(job["sdf"]), str(job["link"]), *states, cotangents, settings))
+    operations, compiling = prepare(
+        Task(str(job["urdf"]), str(job["sdf"]), str(job["link"]), *states, cotangents, settings)
+    )
     results: dict[str, Array] = {}
     found: dict[str, Any] = {}
     for name in NAMES:
@@ -79,7 +81,7 @@ def run(prepare: Callable[[Task], tuple[Operations, float]], packages: tuple[str
             row["reason"] = reason_of(error)
         found[name] = row
     figures = {"functions": found, "compiling": compiling, "versions": {name: version(name) for name in packages}}
-    np.savez(sys.argv[2], figures=json.dumps(figures), **{name: x for name, x in results.items()})
+    np.savez(sys.argv[2], figures=json.dumps(figures), **results)
 
 
 def first(x: Any) -> Array:

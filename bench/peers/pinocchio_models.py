@@ -71,7 +71,9 @@ def prepare(task: Task) -> tuple[Operations, float]:
     """Return the operations."""
     folder, of_code = Path(task.settings["folder"]), bool(task.settings.get("codegen"))
     n, arrays = numbers_of(task)
-    loops = ctypes.CDLL(str(built(folder, "pinocchio_loops.cpp", "loops.so", "-O3", "-march=native", "-shared", "-fPIC")))
+    loops = ctypes.CDLL(
+        str(built(folder, "pinocchio_loops.cpp", "loops.so", "-O3", "-march=native", "-shared", "-fPIC"))
+    )
     loops.make.restype = ctypes.c_void_p
     arm = ctypes.c_void_p(loops.make(n, *(x.ctypes.data_as(ctypes.c_void_p) for x in arrays)))
     compiling = 0.0
