@@ -59,11 +59,10 @@ def run(prepare: Callable[[Task], tuple[Operations, float]], packages: tuple[str
     with np.load(sys.argv[1]) as file:
         job = {name: file[name] for name in file.files}
     settings = json.loads(str(job["settings"]))
-    states = (job[name] for name in ("q", "qd", "w"))
+    urdf, sdf, link = (str(job[name]) for name in ("urdf", "sdf", "link"))
     cotangents = {name: job[name] for name in NAMES}
-    operations, compiling = prepare(
-        Task(str(job["urdf"]), str(job["sdf"]), str(job["link"]), *states, cotangents, settings)
-    )
+    task = Task(urdf, sdf, link, job["q"], job["qd"], job["w"], cotangents, settings)
+    operations, compiling = prepare(task)
     results: dict[str, Array] = {}
     found: dict[str, Any] = {}
     for name in NAMES:
@@ -81,7 +80,8 @@ def run(prepare: Callable[[Task], tuple[Operations, float]], packages: tuple[str
             row["reason"] = reason_of(error)
         found[name] = row
     figures = {"functions": found, "compiling": compiling, "versions": {name: version(name) for name in packages}}
-    np.savez(sys.argv[2], figures=json.dumps(figures), **results)
+    arrays: dict[str, Any] = {"figures": json.dumps(figures), **results}
+    np.savez(sys.argv[2], **arrays)
 
 
 def first(x: Any) -> Array:

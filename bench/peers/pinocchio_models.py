@@ -38,7 +38,9 @@ def built(folder: Path, source: str, name: str, *flags: str) -> Path:
     program = folder / name
     if not program.exists() or program.stat().st_mtime < (HERE / source).stat().st_mtime:
         folder.mkdir(parents=True, exist_ok=True)
-        include = next(each for each in Path(pinocchio.__file__).parents if each.name == "cmeel.prefix") / "include"
+        include = (
+            next(each for each in Path(str(pinocchio.__file__)).parents if each.name == "cmeel.prefix") / "include"
+        )
         found = [f"-I{include}", f"-I{include / 'eigen3'}"]
         command = ["g++", *FLAGS, *flags, *LISTS, *found, str(HERE / source), "-o", str(program), "-ldl"]
         subprocess.run(command, check=True)
