@@ -13,18 +13,24 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench import engines, scaling, tapes, ten
+from bench import engines, models, scaling, tapes, ten
 from bench.benchmark import Bar, Benchmark, NoResultError, Options, Row
 from bench.report import machine, write_page
 
 DOCS = Path(__file__).parent.parent / "docs"
-BENCHMARKS: tuple[Benchmark, ...] = (tapes.BENCHMARK, engines.BENCHMARK, ten.BENCHMARK, scaling.BENCHMARK)
+BENCHMARKS: tuple[Benchmark, ...] = (
+    tapes.BENCHMARK,
+    engines.BENCHMARK,
+    models.BENCHMARK,
+    ten.BENCHMARK,
+    scaling.BENCHMARK,
+)
 Results = dict[str, dict[str, Row]]
 
 
 def bars(results: Results) -> list[Bar]:
     """Return every promise with its figure."""
-    return tapes.bars(results.get("tapes", {})) + engines.bars(results.get("engines", {}))
+    return [bar for each in (tapes, engines, models) for bar in each.bars(results.get(each.BENCHMARK.name, {}))]
 
 
 def measure(

@@ -2,7 +2,8 @@
 
 An environment is a venv in a cache folder (`PULLBACK_BENCH_CACHE`, by default ~/.cache/pullback/bench), made when it is
 first asked for, of the packages that pyproject.toml lists under the extra `bench-NAME`. One with `torch` in its list
-sees the packages of this environment behind its own, so that torch is not installed again.
+sees the packages of this environment behind its own, so that torch is not installed again; no other version of torch is
+ever installed, a package that asks for one does not install.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.benchmark import NoResultError
+from bench.memory import KEEPING
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -56,10 +59,13 @@ def python_of(name: str) -> str:
     if not stamp.exists() or json.loads(stamp.read_text())["packages"] != packages:
         print(f"  making the environment of {name}: {', '.join(packages)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        if any(each.split(">")[0] == "torch" for each in packages):
+        if "torch" in packages:
             (here,) = folder.glob("lib/python*/site-packages")
             (here / "zz_beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+        pins = folder / "constraints.txt"
+        pins.write_text(f"torch=={version('torch').split('+')[0]}\n")
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(pins)]
+        install += packages
         reason = ""
         try:
             done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALLING, check=False)
@@ -84,9 +90,7 @@ def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[s
     python = python_of(name)
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-        "JAX_PLATFORMS": "cpu",
-        # large blocks come from the system and go back to it, for the sake of measuring memory
-        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "JAX_PLATFORMS": "cpu", **KEEPING,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / each) for each in ("job.npz", "result.npz")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 import pullback as pb
 from bench.mujoco_models import GRAVITY, SETTLING_STEPS, TIME_STEP, joint_offsets, laikago_xml
+from pullback.description.urdf_writer import write_urdf
 
 TOES = ("toeFR", "toeFL", "toeRR", "toeRL")
 JOINTS = np.array((0.2, 0.0, -0.5) * 4)
@@ -79,6 +82,14 @@ def peer_xml(robots: int = 1, **options: Any) -> str:
     """Return the same Laikagos for MuJoCo."""
     tree = pb.load("laikago").model.tree
     return laikago_xml(tree, grid(robots), touching=TOES, friction=FRICTION, servo=SERVO, **options)
+
+
+def peer_urdf() -> str:
+    """Return one of them as URDF, with the shapes of its toes only."""
+    tree = pb.load("laikago").model.tree
+    links = [link if link.name in TOES else replace(link, shapes=[]) for link in tree.links]
+    with TemporaryDirectory() as folder:
+        return write_urdf(replace(tree, links=links), f"{folder}/laikago.urdf").read_text()
 
 
 def forward_and_backward(

@@ -1,4 +1,4 @@
-"""How the cost of a rollout and its gradient grows with worlds and steps, on one core; fitted exponents."""
+"""How the cost of a rollout and its gradient grows with worlds, steps, robots, links and contacts; exponents."""
 
 from __future__ import annotations
 
@@ -8,24 +8,50 @@ from functools import partial
 import numpy as np
 import torch
 
+import pullback as pb
 from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
-from bench.laikagos import forward_and_backward, stand
+from bench.laikagos import Standing, forward_and_backward, stand
+from bench.mujoco_models import GRAVITY, TIME_STEP
 
-WORLDS, STEPS = (1, 10, 100, 1000, 10_000), (10, 100, 1000, 10_000, 100_000)
-ROBOTS = (1, 2, 5, 10, 20)
+SIZES = {
+    "worlds": (1, 10, 100, 1000, 10_000, 100_000),
+    "steps": (10, 100, 1000, 10_000, 100_000),
+    "robots": (1, 2, 5, 10, 20),
+    "links": (1, 5, 20, 50, 100, 200),
+    "contacts": (0, 5, 20, 50, 100, 200),
+}
 OTHER_STEPS = 10
+LONGEST = 10.0
+"""Seconds after which a function is not timed again."""
+
+
+def scene(kind: str, size: int) -> Standing:
+    """Return Laikagos, a pendulum of so many links, or so many balls that lie on the ground."""
+    if kind == "links":
+        world = pb.World(gravity=GRAVITY)
+        world.add(pb.load(f"pendulum{size}", dtype=torch.float64), actuators=pb.Torque(), collision_links=[])
+    elif kind == "contacts":
+        world = pb.World(gravity=GRAVITY, contact=pb.PGS(iterations=50))
+        world.add_ground()
+        for k in range(max(size, 1)):
+            # one ball in the air is a world without contacts; balls may touch the ground only
+            place = (0.3 * (k % 15), 0.3 * (k // 15), 0.05 if size else 1.0)
+            world.add_sphere(f"ball{k}", radius=0.05, mass=1.0, position=place, group=2, mask=1)
+    else:
+        return stand(size if kind == "robots" else 1, worlds=size if kind == "worlds" else 1)
+    sim = world.compile(dt=TIME_STEP, dtype=torch.float64)
+    return Standing(sim, sim.initial_state(), torch.zeros(1, sim.nu, dtype=torch.float64))
 
 
 def measure(kind: str, size: int, options: Options) -> Row:
     """Measure forward and backward of one size."""
     torch.set_num_threads(1)
-    standing = stand(size if kind == "robots" else 1, worlds=size if kind == "worlds" else 1)
-    functions = forward_and_backward(standing, size if kind == "steps" else OTHER_STEPS)
+    functions = forward_and_backward(scene(kind, size), size if kind == "steps" else OTHER_STEPS)
     row: Row = {"kind": kind, "size": size}
     for name, function in zip(("forward", "backward"), functions):
         times: list[float] = []
         function()
-        while len(times) < 3 or (sum(times) < options.seconds / 6 and len(times) < 30):
+        while sum(times) < LONGEST and (len(times) < 3 or (sum(times) < options.seconds / 6 and len(times) < 30)):
             before = time.perf_counter()
             function()
             times.append(time.perf_counter() - before)
@@ -35,8 +61,7 @@ def measure(kind: str, size: int, options: Options) -> Row:
 
 def cells(options: Options) -> dict[str, Cell]:
     """Return a cell for each size of each kind."""
-    sizes = {"worlds": WORLDS, "steps": STEPS, "robots": ROBOTS}
-    return {f"{kind}/{n}": partial(measure, kind, n, options) for kind, each in sizes.items() for n in each}
+    return {f"{kind}/{n}": partial(measure, kind, n, options) for kind, each in SIZES.items() for n in each}
 
 
 def exponent(rows: list[Row], way: str) -> float:
@@ -49,10 +74,10 @@ def exponent(rows: list[Row], way: str) -> float:
 def tables(rows: dict[str, Row]) -> list[str]:
     """Return times over size, and the exponent of the three largest sizes of a kind."""
     body = []
-    for kind in ("worlds", "steps", "robots"):
-        found = [row for row in rows.values() if row.get("kind") == kind]
+    for kind in SIZES:
+        found = [row for size in SIZES[kind] if "forward" in (row := rows.get(f"{kind}/{size}", {}))]
         for row in found:
-            times = [time_with_spread(row[way], 1e6 / row["size"]) for way in ("forward", "backward")]
+            times = [time_with_spread(row[way], 1e6 / max(row["size"], 1)) for way in ("forward", "backward")]
             body.append([kind, f"{row['size']:,}", *times])
         if len(found) > 2:
             body.append(
@@ -61,13 +86,20 @@ def tables(rows: dict[str, Row]) -> list[str]:
     return markdown(["of what", "how many", "forward, each [µs]", "backward, each [µs]"], body)
 
 
+WORSE = (
+    "What is worse than linear: links, since the mass matrix of one chain is dense and is factored, of n³; robots and "
+    "contacts backward, since the adjoint forms one matrix of all rows that are held, although islands of it are "
+    "solved apart."
+)
+
 BENCHMARK = Benchmark(
     "scaling",
     "Scaling",
-    "How does the cost of a rollout and its gradient grow with the number of worlds, steps, and robots in a world?",
-    f"Laikagos on four toes each, float64, one thread; worlds and robots: {OTHER_STEPS} steps a call. Ten robots in "
-    "one world are 180 velocities and 40 contacts. Times are divided by the number of worlds, steps or robots; "
-    "exponents p of time ~ number^p are fitted to the three largest.",
+    "How does the cost of a rollout and its gradient grow with worlds, steps, robots, links and contacts?",
+    f"float64, one thread; but for steps, {OTHER_STEPS} steps a call. Worlds, steps, robots: Laikagos on four toes "
+    "each; ten robots in one world are 180 velocities and 40 contacts. Links: a chain of hinges without contact. "
+    "Contacts: balls on the ground, one contact each, six velocities each (0: one ball in the air). Times are divided "
+    "by the number; exponents p of time ~ number^p are fitted to the three largest. " + WORSE,
     "The same rollout as in the other tables, whose results are compared there.",
     cells,
     tables,

@@ -29,7 +29,7 @@ import torch
 import pullback as pb
 from bench.closed_loop import measure_loop
 from bench.laikagos import JOINTS, TOES, Call, Standing, forward_and_backward, peer_xml, stand
-from bench.memory import peak_of
+from bench.memory import KEEPING, peak_of
 from bench.mujoco_models import MujocoRollout, has_mujoco_warp, mujoco_warp_steps
 from bench.robot import Rows, verdict
 from bench.table import Figures, Part, print_table
@@ -124,10 +124,9 @@ def measure_memory(steps: int) -> tuple[Rows, Figures]:
 
 
 def in_child_memory(robots: int, steps: int, intervals: Sequence[int]) -> list[dict[str, float]]:
-    """Measure memory in a process of its own, whose large blocks come from the system and go back to it."""
+    """Measure memory in a process of its own, whose heap keeps what is freed."""
     wanted = ["--memory", str(robots), str(steps), ",".join(map(str, intervals))]
-    # glibc would raise the threshold as blocks are freed, and serve later ones from memory that is resident already
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    environment = {**os.environ, **KEEPING}
     command = [sys.executable, "-m", "bench.sim", *wanted]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

@@ -2,8 +2,8 @@
 
 An engine is a program, `python -m bench.peers.NAME JOB RESULT`. JOB has the robot as MJCF, a settled state in MuJoCo's
 order, controls (T, 12) and settings. The loss is the squared last state, as the engine holds it; its gradient is by all
-controls. It is compared with central differences of the engine's own loss, along a few random directions, the best of
-several step sizes, each extrapolated with its half.
+controls. It is compared with central differences of the engine's own loss, along a few random directions, at many step
+sizes h: slope + a h² + b h⁴ is fitted to them, so that the noise of single differences does not count.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.memory import peak_of
-from bench.peers.contestant import times_of
+from bench.peers.contestant import time_of, times_of
 
 DIRECTIONS = 5
-CHANGES = tuple(3e-2 / 2**k for k in range(9))
+LARGEST = tuple(3e-2 / 2**k for k in range(10))
+"""The largest step size of each fit."""
+SAMPLES = 64
+TIME = 6.0
+"""Seconds that differences may take; a slow engine has fewer of them."""
 
 
 class Scene(NamedTuple):
-    """The robot as MJCF, its settled state in MuJoCo's order, controls (T, 12) and what the run may cost."""
+    """The robot as MJCF and as URDF, its settled state in MuJoCo's order, controls (T, 12), what the run may cost."""
 
     xml: str
+    urdf: str
     qpos: np.ndarray
     qvel: np.ndarray
     controls: np.ndarray
@@ -48,18 +53,21 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with np.load(sys.argv[1]) as file:
         job = {name: file[name] for name in file.files}
-    scene = Scene(str(job["xml"]), job["qpos"], job["qvel"], job["controls"], json.loads(str(job["settings"])))
+    scene = Scene(
+        str(job["xml"]), str(job["urdf"]), job["qpos"], job["qvel"], job["controls"], json.loads(str(job["settings"]))
+    )
     engine = prepare(scene)
     found: dict[str, Any] = {"compiling": engine.compiling, "reason": engine.reason}
     found["loss"] = engine.loss(scene.controls)
     gradient, reason = engine.gradient, engine.reason
     if gradient is not None:
         try:
-            slopes = gradient(scene.controls)
+            slopes = []
+            found["memory"] = peak_of(lambda: slopes.append(gradient(scene.controls)))
+            slopes = slopes[0]
             found["error"], found["scatter"] = errors_of(engine.loss, scene.controls, slopes)
             if not np.isfinite(found["error"]):
                 raise ArithmeticError("the loss or its gradient is not finite")
-            found["memory"] = peak_of(lambda: gradient(scene.controls))
             found["both"] = times_of(lambda: gradient(scene.controls), scene.settings["seconds"])
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
@@ -72,23 +80,45 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
 
 
 def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
-    """Return the worst error over directions, relative to the differences, for the best step size of each.
+    """Return the worst error over directions, and the worst error of the differences themselves.
 
-    And by how much differences of neighbouring step sizes disagree at best, in the worst direction: an error of that
-    size may be theirs.
+    Both relative to the root mean square of the slopes by differences.
     """
-    rng, error, scatter = np.random.default_rng(1), 0.0, 0.0
+    rng = np.random.default_rng(1)
+    _, seconds = time_of(lambda: loss(controls))
+    samples = int(np.clip(TIME / (2 * seconds * DIRECTIONS * len(LARGEST)), 6, SAMPLES))
+    rows = []
     for _ in range(DIRECTIONS):
         direction = rng.standard_normal(controls.shape)
         direction /= np.linalg.norm(direction)
-        slope = float((gradient * direction).sum())
-        steps = [change * direction for change in CHANGES]
-        found = np.array([(loss(controls + x) - loss(controls - x)) / (2 * c) for x, c in zip(steps, CHANGES)])
-        # the error of second order goes
-        found = (4 * found[1:] - found[:-1]) / 3
-        sizes = np.maximum(np.abs(found), 1e-12)
-        if not np.isfinite([slope, *found]).all():
-            return float("inf"), float("inf")
-        error = max(error, float((np.abs(slope - found) / sizes).min()))
-        scatter = max(scatter, float((np.abs(np.diff(found)) / sizes[1:]).min()))
-    return error, scatter
+        found = slope_of(lambda change, x=direction: loss(controls + change * x), samples)
+        rows.append(((gradient * direction).sum(), *found))
+    ours, theirs, uncertain = np.array(rows).T
+    if not np.isfinite(rows).all():
+        return float("inf"), float("inf")
+    size = max(float(np.sqrt(np.mean(theirs**2))), 1e-12)
+    return float(np.abs(ours - theirs).max() / size), float(uncertain.max() / size)
+
+
+def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, float]:
+    """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁶ would change.
+
+    Of the fits to step sizes from an eighth of each of `LARGEST` on, the one of the smallest error: a kink within
+    reach, or rounding, makes it large.
+    """
+    best = (float("nan"), float("inf"))
+    for largest in LARGEST:
+        h = np.linspace(largest / 8, largest, samples)
+        differences = np.array([function(x) - function(-x) for x in h]) / (2 * h)
+        if not np.isfinite(differences).all():
+            continue
+        # rounding is the same at every h, so that differences are worth h; columns of about one
+        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6)], 1) * h[:, None]
+        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (3, 4)]
+        fit, A = fits[0], A[:, :3]
+        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 3)
+        # what a term more would change is an error as well
+        error = float(np.sqrt(noise * np.linalg.inv(A.T @ A)[0, 0])) + abs(float(fits[1][0] - fit[0]))
+        if error < best[1]:
+            best = (float(fit[0]), error)
+    return best

@@ -121,8 +121,8 @@ def test_a_wrong_gradient_shows_in_its_error():
     controls = np.linspace(0.0, 1.0, 24).reshape(2, 12)
     gradient = np.cos(controls)
     error, scatter = errors_of(lambda u: float(np.sin(u).sum()), controls, gradient)
-    assert error < 1e-7
-    assert scatter < 1e-6
+    assert error < 1e-9
+    assert scatter < 1e-9
     assert errors_of(lambda u: float(np.sin(u).sum()), controls, 1.1 * gradient)[0] > 0.05
     assert errors_of(lambda u: float("nan"), controls, gradient)[0] == float("inf")
 
