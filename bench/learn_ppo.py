@@ -10,102 +10,64 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
-from contextlib import redirect_stdout
-from io import StringIO
-from typing import Any
+from dataclasses import asdict
 
 import torch
-from rsl_rl.runners import OnPolicyRunner
 
 from bench.learn_gpu import BEGUN, GOALS, PRINT_EVERY, TEST_SEED, compile_kernels, device_name, pairs, parser
-from pullback.learn import Step, evaluate, make
-from pullback.learn.rsl_env import GROUP, RslEnv, ppo_settings
+from pullback.learn import evaluate, make
+from pullback.learn.rsl_ppo import RslPPO, RslReport
 from pullback.learn.short_horizon import RECENT
-
-Tensor = torch.Tensor
-
-
-class Episodes:
-    """Returns of the episodes that ended, read once an iteration."""
-
-    def __init__(self) -> None:
-        self.pending: list[tuple[Tensor, Tensor, Tensor]] = []
-        self.last: deque[float] = deque(maxlen=RECENT)
-
-    def __call__(self, step: Step) -> None:
-        """Note a step."""
-        self.pending.append((step.info["episode_return"], step.terminated | step.truncated, step.reward))
-
-    def read(self) -> tuple[float, float]:
-        """Return the mean return of the last episodes, and the mean reward of the steps since the last reading."""
-        returns, ends, rewards = (torch.stack(parts) for parts in zip(*self.pending))
-        self.pending.clear()
-        self.last.extend(returns[ends].tolist())
-        return sum(self.last) / len(self.last) if self.last else float("nan"), float(rewards.mean())
-
-
-def act(runner: Any, env: RslEnv) -> Any:
-    """Return the policy's action without noise, of observations."""
-    policy = runner.get_inference_policy(device=env.device)
-    with torch.no_grad():
-        like = env.get_observations()
-    return lambda observation: policy(like.clone().set(GROUP, observation)).clamp(-1.0, 1.0)
 
 
 def main(given: Sequence[str] | None = None) -> None:
     """Train, print, write."""
     args = parser().parse_args(given)
     args.out.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(args.seed)
+    if args.device == "cpu":
+        torch.set_num_threads(1)
     print(f"compiled in {compile_kernels(args):.1f} s on {device_name(torch.device(args.device))}", flush=True)
     env, trial = (
-        make(args.env, args.worlds, seed=seed, device=args.device, **pairs(args.option))
-        for seed in (args.seed, args.seed + TEST_SEED)
+        make(args.env, worlds, seed=seed, device=args.device, **pairs(args.option))
+        for worlds, seed in ((args.worlds, args.seed), (args.tries, args.seed + TEST_SEED))
     )
-    wrapped, settings = RslEnv(env), ppo_settings(seed=args.seed, **pairs(args.set))
-    with redirect_stdout(StringIO()):
-        runner = OnPolicyRunner(wrapped, settings, log_dir=None, device=str(wrapped.device))
-    episodes = wrapped.watch = Episodes()
-    seconds, curve, tries, file, saved = 0.0, [], [], args.out / "curve.json", args.out / "ppo.pt"
+    run, tries = RslPPO(env, seed=args.seed, **pairs(args.set)), []
+    file, saved = args.out / "curve.json", args.out / "ppo.pt"
     if saved.exists():
-        runner.load(str(saved))
         before = json.loads(file.read_text())
-        curve, tries, seconds = before["curve"], before["tries"], before["curve"][-1]["seconds"]
-        print(f"resumed at {seconds:.1f} s; episodes begin anew", flush=True)
-    end, printed, tried = seconds + args.seconds, -PRINT_EVERY, seconds
-    steps = curve[-1]["steps"] if curve else 0
+        run.load(saved, [RslReport(**{"episode_return": float("nan"), **row}) for row in before["curve"]])
+        tries = before["tries"]
+        print(f"resumed at {run.history[-1].seconds:.1f} s; episodes begin anew", flush=True)
+    begun = run.history[-1].seconds if run.history else 0.0
+    printed, tried, last = -PRINT_EVERY, begun, begun
 
     def attempt() -> None:
-        found = evaluate(trial, act(runner, wrapped), args.seed + TEST_SEED).mean().item()
-        tries.append({"seconds": seconds, "steps": steps, "return": found})
-        print(f"{seconds:7.1f} s  without noise {found:.1f}", flush=True)
+        found = evaluate(trial, run.act, args.seed + TEST_SEED).mean().item()
+        tries.append({"seconds": run.history[-1].seconds, "steps": run.history[-1].steps, "return": found})
+        print(f"{last:7.1f} s  without noise {found:.1f}", flush=True)
 
-    while seconds < end and time.perf_counter() - BEGUN < args.wall:
-        begun = time.perf_counter()
-        with redirect_stdout(StringIO()):
-            runner.learn(1)
-        gained, reward = episodes.read()
-        seconds += time.perf_counter() - begun
-        steps += args.worlds * settings["num_steps_per_env"]
-        curve.append({"seconds": seconds, "steps": steps, "step_reward": reward})
-        if gained == gained:
-            curve[-1]["episode_return"] = gained
-        if seconds - printed >= PRINT_EVERY:
-            printed = seconds
-            print(f"{seconds:7.1f} s  steps {steps:9d}  return {gained:8.1f}  reward {reward:7.3f}", flush=True)
-        if args.evaluate > 0.0 and seconds - tried >= args.evaluate:
-            tried = seconds
+    while last < begun + args.seconds and time.perf_counter() - BEGUN < args.wall:
+        run.iterate()
+        report = run.history[-1]
+        last = report.seconds
+        if last - printed >= PRINT_EVERY:
+            printed = last
+            numbers = f"return {report.episode_return:8.1f}  reward {report.step_reward:7.3f}"
+            print(f"{last:7.1f} s  steps {report.steps:9d}  {numbers}", flush=True)
+        if args.evaluate > 0.0 and last - tried >= args.evaluate:
+            tried = last
             attempt()
     attempt()
-    runner.save(str(saved))
+    run.save(saved)
     about = {"env": args.env, "algorithm": "ppo", "worlds": args.worlds, "seed": args.seed}
+    # NaN, which JSON lacks, is left out
+    curve = [{name: x for name, x in asdict(report).items() if x == x} for report in run.history]
     device = device_name(torch.device(args.device))
     file.write_text(json.dumps({**about, "device": device, "tries": tries, "curve": curve}))
     for goal in GOALS.get(args.env, ()):
-        first = next((r for r in curve if r.get("episode_return", -1e9) >= goal), None)
-        told = "not reached" if first is None else f"{first['seconds']:.1f} s, {first['steps']} steps"
+        first = next((r for r in run.history if r.episode_return >= goal), None)
+        told = "not reached" if first is None else f"{first.seconds:.1f} s, {first.steps} steps"
         print(f"return {goal:.0f}: last {RECENT} episodes {told}")
 
 

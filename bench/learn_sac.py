@@ -3,9 +3,9 @@
 `python -m bench.learn_sac update`: one update (batch 256, layers of 256 and 256) of ours, against SAC written with
 torch's own modules whose losses and gradients are compiled by torch.compile; and ten seeds side by side against one.
 
-`python -m bench.learn_sac pendulum [--steps N]`: ours and stable-baselines3 (if it is installed) learn Gymnasium's
-Pendulum-v1 with the same settings, three seeds each. Ours runs a copy of its equations in torch, which is first
-compared with Gymnasium's.
+`python -m bench.learn_sac pendulum [--steps N] [--seeds N]`: ours and stable-baselines3 (if it is installed) learn
+Gymnasium's Pendulum-v1 with the same settings, ten seeds each. Ours runs a copy of its equations in torch, which is
+first compared with Gymnasium's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pullback.robot.load import load
 Tensor = torch.Tensor
 
 CALLS = 12
-SEEDS = 3
+TRIALS = 5
 GRAVITY, MASS, LENGTH, DT, TORQUE, FASTEST = 10.0, 1.0, 1.0, 0.05, 2.0, 8.0
 
 
@@ -174,31 +174,44 @@ def compare_with_gymnasium() -> float:
     return worst
 
 
-def learn_pendulum(steps: int, width: int, batch: int) -> dict[str, Any]:
-    """Return the mean returns of the policies of the mean, over ten episodes, by seed."""
+def learn_pendulum(steps: int, width: int, batch: int, seeds: int) -> dict[str, Any]:
+    """Return the mean returns of the policies of the mean, of ten episodes, by seed, after each fifth of the steps."""
     settings = {"random_steps": 100, "first_update": 100, "hidden": (width, width), "batch": batch, "rate": 1e-3}
-    env, trial = GymPendulum(SEEDS), GymPendulum(10 * SEEDS)
-    run = SAC(env, trial, SACConfig(seeds=SEEDS, epochs=5, epoch_steps=steps // 5, **settings))
-    for _ in range(5):
+    env, trial = GymPendulum(seeds), GymPendulum(10 * seeds)
+    run = SAC(env, trial, SACConfig(seeds=seeds, epochs=TRIALS, epoch_steps=steps // TRIALS, **settings))
+    for _ in range(TRIALS):
         run.iterate()
-    found: dict[str, Any] = {
-        "off from Gymnasium by": compare_with_gymnasium(), "ours": run.history[-1].returns,
-        "ours, curve": [report.returns for report in run.history], "ours, seconds": run.seconds,
-    }  # fmt: skip
+    found = {
+        "off from Gymnasium by": compare_with_gymnasium(),
+        **_described("ours", [report.returns for report in run.history], run.seconds),
+    }
     if find_spec("stable_baselines3") is None:
         return found
-    theirs_sac: Any = import_module("stable_baselines3").SAC
-    evaluate_policy: Any = import_module("stable_baselines3.common.evaluation").evaluate_policy
     began = time.perf_counter()
-    theirs = []
-    for seed in range(SEEDS):
-        peer = theirs_sac(
-            "MlpPolicy", "Pendulum-v1", learning_rate=1e-3, learning_starts=100, batch_size=batch, seed=seed,
-            policy_kwargs={"net_arch": [width, width]},
-        )  # fmt: skip
-        peer.learn(steps)
-        theirs.append(float(evaluate_policy(peer, gymnasium.make("Pendulum-v1"), 10)[0]))
-    return {**found, "stable-baselines3": theirs, "stable-baselines3, seconds": time.perf_counter() - began}
+    theirs = [_peer_curve(seed, steps, width, batch) for seed in range(seeds)]
+    return {**found, **_described("stable-baselines3", np.array(theirs).T.tolist(), time.perf_counter() - began)}
+
+
+def _peer_curve(seed: int, steps: int, width: int, batch: int) -> list[float]:
+    """Return the returns of one seed of stable-baselines3's SAC, after each fifth of the steps."""
+    sac: Any = import_module("stable_baselines3").SAC
+    evaluate_policy: Any = import_module("stable_baselines3.common.evaluation").evaluate_policy
+    peer = sac(
+        "MlpPolicy", "Pendulum-v1", learning_rate=1e-3, learning_starts=100, batch_size=batch, seed=seed,
+        policy_kwargs={"net_arch": [width, width]},
+    )  # fmt: skip
+    trial, curve = gymnasium.make("Pendulum-v1"), []
+    trial.reset(seed=seed)
+    for k in range(TRIALS):
+        peer.learn(steps // TRIALS, reset_num_timesteps=k == 0)
+        curve.append(float(evaluate_policy(peer, trial, 10)[0]))
+    return curve
+
+
+def _described(name: str, curve: list[list[float]], seconds: float) -> dict[str, Any]:
+    """Return curves (a list of seeds for each trial) with the quartiles over seeds of every trial."""
+    quartiles = np.percentile(np.array(curve), [25, 50, 75], axis=1).T.round(1).tolist()
+    return {name: curve[-1], f"{name}, curve": curve, f"{name}, quartiles": quartiles, f"{name}, seconds": seconds}
 
 
 def main() -> None:
@@ -208,6 +221,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seeds", type=int, default=10)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "update":
@@ -218,7 +232,7 @@ def main() -> None:
         }
         print(json.dumps({"ms": times, **ratios}, indent=1))
     else:
-        print(json.dumps(learn_pendulum(given.steps, given.width, given.batch), indent=1))
+        print(json.dumps(learn_pendulum(given.steps, given.width, given.batch, given.seeds), indent=1))
 
 
 if __name__ == "__main__":

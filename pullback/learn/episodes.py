@@ -16,9 +16,8 @@ from torch import nn
 
 from pullback.core.errors import PullbackError
 from pullback.core.ranks import ranks
-from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.env import Env
-from pullback.learn.learner import Learner, Watch
+from pullback.learn.learner import Learner, Watch, run_learner
 from pullback.learn.networks import Policy
 
 Tensor = torch.Tensor
@@ -184,15 +183,7 @@ def train_episodes(
     `checkpoint` is a file to save to every 30 s and at the end; with `resume` training goes on from it.
     `watch` looks at the policy now and then.
     """
-    config = config or EpisodeConfig()
-    search = EpisodeSearch(env, config, policy, watch)
-    saved = None
-    if checkpoint is not None:
-        settings = {**env.settings, **{k: v for k, v in asdict(config).items() if k != "iterations"}}
-        saved = Checkpoint(search, Path(checkpoint), settings)
-        saved.begin(resume)
-    elif resume:
-        raise PullbackError("resume=True needs the checkpoint to go on from; give checkpoint='file.pt'")
-    loop = SearchLoop(config.iterations, "learning", progress, console, save_every=30.0)
-    loop.run(search, saved)
-    return search
+    search = EpisodeSearch(env, config or EpisodeConfig(), policy, watch)
+    return run_learner(
+        search, "learning", checkpoint=checkpoint, resume=resume, progress=progress, console=console
+    )  # fmt: skip

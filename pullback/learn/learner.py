@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from rich.console import Console
 
 from pullback.core.errors import PullbackError
+from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.env import Env
 from pullback.learn.networks import Policy
 
@@ -87,3 +91,51 @@ class Learner(Generic[Report]):
         """Let the normaliser take in observations (B, n) of some steps."""
         assert self.policy.normalizer is not None
         self.policy.normalizer.update(torch.cat(seen))
+
+    # -- what a subclass has ---------------------------------------------------------------------------------------
+
+    config: Any
+    """Its settings, a dataclass with `iterations`."""
+
+    @abstractmethod
+    def iterate(self) -> None:
+        """Improve the policy once, and append a report to the history."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return the text beside the progress bar."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return all that later iterations depend on."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+
+
+SearchT = TypeVar("SearchT", bound=Learner[Any])
+
+
+def run_learner(
+    search: SearchT,
+    label: str,
+    *,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    console: Console | None = None,
+) -> SearchT:
+    """Run a search until its iterations are used up, and return it.
+
+    `checkpoint` is a file to save to every 30 s and at the end; with `resume` training goes on from it.
+    """
+    config, saved = search.config, None
+    if checkpoint is not None:
+        settings = {**search.env.settings, **{k: v for k, v in asdict(config).items() if k != "iterations"}}
+        saved = Checkpoint(search, Path(checkpoint), settings)
+        saved.begin(resume)
+    elif resume:
+        raise PullbackError("resume=True needs the checkpoint to go on from; give checkpoint='file.pt'")
+    SearchLoop(config.iterations, label, progress, console, save_every=30.0).run(search, saved)
+    return search

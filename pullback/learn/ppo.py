@@ -5,7 +5,9 @@ It is here to compare with: the same environment, network and normaliser, and a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -13,9 +15,8 @@ from torch import nn
 
 from pullback.core.errors import PullbackError
 from pullback.core.ranks import ranks
-from pullback.core.search_loop import SearchLoop
 from pullback.learn.env import Env
-from pullback.learn.learner import Learner, Watch
+from pullback.learn.learner import Learner, Watch, run_learner
 from pullback.learn.networks import Critic, Policy
 
 Tensor = torch.Tensor
@@ -177,6 +178,25 @@ class PPO(Learner[PPOReport]):
         log_std = self.policy.log_std
         return -(0.5 * ((tried - mean) / log_std.exp()).square() + log_std).sum(-1)
 
+    # -- saving ----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all that later iterations depend on."""
+        return {
+            "policy": self.policy.state_dict(), "critic": self.critic.state_dict(), "adam": self.adam.state_dict(),
+            "env": self.env.save_state(), "random": self.random.get_state(),
+            "history": [asdict(report) for report in self.history],
+        }  # fmt: skip
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        for name in ("policy", "critic", "adam"):
+            getattr(self, name).load_state_dict(state[name])
+        self.env.load_state(state["env"])
+        self._observation = self.env.detach()
+        self.random.set_state(state["random"])
+        self.restore([PPOReport(**report) for report in state["history"]])
+
 
 def train_ppo(
     env: Env,
@@ -184,13 +204,15 @@ def train_ppo(
     *,
     policy: Policy | None = None,
     watch: Watch | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     progress: bool = True,
     console: Console | None = None,
 ) -> PPO:
     """Train a policy by PPO; return the search with its policy and history.
 
-    `policy` is one to begin with; `watch` looks at it now and then.
+    `policy` is one to begin with; `watch` looks at it now and then. `checkpoint` is a file to save to every 30 s and at
+    the end; with `resume` training goes on from it.
     """
     search = PPO(env, config or PPOConfig(), policy, watch)
-    SearchLoop(search.config.iterations, "PPO", progress, console).run(search)
-    return search
+    return run_learner(search, "PPO", checkpoint=checkpoint, resume=resume, progress=progress, console=console)

@@ -157,7 +157,7 @@ def learn(method: str, radius: float, options: Options, console: Console) -> Cur
         worlds, horizon = (2, 4) if options.quick else (16, 8 if method == "shac" else 64)
         budget = Budget(options.seeds, options.seed, steps, worlds, horizon, 10 if options.quick else None)
         if method == "ppo":
-            return train_ppo_seeds(options.env, given, options.env, budget)
+            return train_ppo_seeds(options.env, given, options.env, budget, file, options.resume)
         return train_shac(options.env, given, options.env, budget, file, options.resume)[0]
     made = search(method, radius, options)
     train_seeds(made, checkpoint=file, resume=options.resume, label=f"{method}, {options.env}", console=console)

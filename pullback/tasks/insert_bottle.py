@@ -330,7 +330,11 @@ def compare_ppo(options: Options, found: Inserted, console: Console) -> None:
     iterations = max(1, round(options.ppo * found.history[-1].steps / (env.worlds * env.episode)))
     config = PPOConfig(iterations, horizon=env.episode, gamma=1.0, seed=options.seed)
     policy = blank_policy(env, options.seed)
-    search = train_ppo(env, config, policy=policy, watch=watch(options), console=console)
+    file = options.out / "insert_bottle_ppo.pt"
+    search = train_ppo(
+        env, config, policy=policy, watch=watch(options), checkpoint=file, resume=options.resume and file.exists(),
+        console=console,
+    )  # fmt: skip
     found.ppo = search.history
     for name in WANTED:
         found.trials[f"{name}, PPO"] = try_policy(options, search.policy, moving=name == "moving")

@@ -8,6 +8,7 @@ the published ones where an environment has them. Ctrl-C ends training after the
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.learn import ShortHorizon, evaluate, export_onnx, find_algorithm, make, play, save_policy, train
+from pullback.core.errors import PullbackError
+from pullback.core.search_loop import SearchLoop
+from pullback.learn import Env, ShortHorizon, evaluate, export_onnx, find_algorithm, make, play, save_policy, train
 from pullback.learn.short_horizon import RECENT
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
@@ -45,6 +48,8 @@ class Options:
     """--no-critic: back-propagation through time alone, over the horizon."""
     links: int | None = None
     """Links of the pendulum."""
+    ppo: float = 0.0
+    """Steps for PPO of rsl_rl in the same environment, as a multiple of ours; 0 leaves it out."""
     resume: bool = False
     """Go on from the checkpoint in the output folder."""
     log: Path | None = None
@@ -62,6 +67,16 @@ class Options:
 
 
 @dataclass
+class Baseline:
+    """What PPO found in the same environment."""
+
+    history: list[Any]
+    """Its reports (`learn/rsl_ppo.py`)."""
+    after: float
+    """Mean return of its policy, on the starts that ours is tried on."""
+
+
+@dataclass
 class Learned:
     """What a run found."""
 
@@ -70,12 +85,15 @@ class Learned:
     """Mean return of the policy it began with, on starts that it is not trained on."""
     after: float
     """That of the policy it ended with."""
+    ppo: Baseline | None = None
     files: list[Path] = field(default_factory=list)
 
 
 def run(options: Options) -> Learned:
     """Train, try on other starts, print, save."""
-    check_at_least(options, worlds=1, iterations=1, horizon=1, links=1)
+    check_at_least(options, worlds=1, iterations=1, horizon=1, links=1, ppo=0.0)
+    if options.ppo:
+        require_rsl_rl()
     console = Console()
     name = options.env.replace("-", "_")
     extra: dict[str, Any] = {"links": options.links} if options.links is not None else {}
@@ -96,10 +114,13 @@ def run(options: Options) -> Learned:
             env, config, checkpoint=checkpoint, resume=options.resume, log=options.log, console=console
         )  # fmt: skip
         found = Learned(trained, before, evaluate(unseen, trained.policy, other).mean().item())
+        if options.ppo:
+            env.reset(options.seed)
+            found.ppo = compare_ppo(env, unseen, options, trained.history[-1].steps, console)
         report(found, console)
         files: dict[str, Path | None] = {"checkpoint": checkpoint}
         files["policy"] = save_policy(trained.policy, options.out / f"policy_{name}.pt")
-        files["curves"] = write_arrays(options.out / f"learn_{name}.npz", **_columns(trained))
+        files["curves"] = write_arrays(options.out / f"learn_{name}.npz", **_columns(found))
         files["picture"] = draw(found, options.out / f"learn_{name}.png")
         if options.onnx:
             files["onnx"] = options.out / f"policy_{name}.onnx"
@@ -112,6 +133,25 @@ def run(options: Options) -> Learned:
     print_files(console, **files)
     found.files = [path for path in files.values() if path is not None]
     return found
+
+
+# -- the baseline ----------------------------------------------------------------------------------------------------
+
+
+def require_rsl_rl() -> None:
+    """Raise where rsl_rl is not installed, before any work."""
+    if find_spec("rsl_rl") is None or find_spec("tensordict") is None:
+        raise PullbackError("PPO is that of rsl_rl: pip install 'pullback[rl]', or leave --ppo out")
+
+
+def compare_ppo(env: Env, unseen: Env, options: Options, steps: int, console: Console) -> Baseline:
+    """Train by PPO of rsl_rl, with its own usual networks, for a multiple of the steps; try it on the same starts."""
+    from pullback.learn.rsl_ppo import RslPPO
+
+    search = RslPPO(env, seed=options.seed)
+    iterations = max(1, round(options.ppo * steps / search.batch))
+    SearchLoop(iterations, "PPO", console=console).run(search)
+    return Baseline(search.history, evaluate(unseen, search.act, options.seed + TEST_SEED).mean().item())
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
@@ -133,6 +173,11 @@ def report(found: Learned, console: Console) -> None:
         "variance, first order over zeroth": f"{last.first_variance / max(last.zeroth_variance, 1e-30):.2g}",
         **{name: f"{value:.3g}" for name, value in last.extra.items()},
     }
+    if found.ppo is not None:
+        ppo = found.ppo.history[-1]
+        rows["PPO, return after"] = f"{found.ppo.after:.1f}"
+        rows["PPO, steps"] = f"{ppo.steps:,}"
+        rows["PPO, time"] = f"{ppo.seconds:.1f} s, {ppo.steps / max(ppo.seconds, 1e-9):,.0f} steps/s"
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
@@ -142,15 +187,20 @@ def _mean(numbers: list[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _columns(run: ShortHorizon) -> dict[str, Tensor]:
-    """Return the reports as arrays, one number an iteration."""
+def _columns(found: Learned) -> dict[str, Tensor]:
+    """Return the reports as arrays, one number an iteration; those of PPO as ppo_..."""
+    run = found.run
     rows = [{**asdict(report), **report.extra} for report in run.history]
     longest = max(len(row["gradient_by_step"]) for row in rows)
     for row in rows:
         del row["extra"]
         # a horizon that changes: NaN where a step was not taken
         row["gradient_by_step"] += [float("nan")] * (longest - len(row["gradient_by_step"]))
-    return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
+    columns = {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
+    theirs = [] if found.ppo is None else [asdict(report) for report in found.ppo.history]
+    for name in theirs[0] if theirs else ():
+        columns[f"ppo_{name}"] = torch.tensor([row[name] for row in theirs], dtype=torch.float64)
+    return columns
 
 
 def draw(found: Learned, path: Path) -> Path:
@@ -160,7 +210,11 @@ def draw(found: Learned, path: Path) -> Path:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     history = found.run.history
-    left.plot([r.steps for r in history], [r.episode_return for r in history], color="tab:blue")
+    curves = {type(found.run).__name__: history, "PPO of rsl_rl": found.ppo.history if found.ppo else []}
+    for name, reports in curves.items():
+        if reports:
+            left.plot([r.steps for r in reports], [r.episode_return for r in reports], label=name)
+    left.legend()
     left.set(xlabel="steps", ylabel=f"return, mean of the last {RECENT} episodes", title=found.run.env.name)
     for number in sorted({0, len(history) // 2, len(history) - 1}):
         right.semilogy(history[number].gradient_by_step, label=f"iteration {number + 1}")

@@ -212,7 +212,7 @@ def test_worlds_that_are_not_finite_are_reported_and_left_where_they_were(method
         return torch.where(x[:, 0] > 1.0, torch.nan, bowl(x))
 
     rows = torch.tensor([[0.9, 0.0, 0.0], [1.5, 0.0, 0.0]], dtype=F64)
-    with pytest.warns(UserWarning, match=r"not finite in \d+ of \d+ worlds \(.*\); they stay where they were"):
+    with pytest.warns(UserWarning, match=r"not finite in \d+ of \d+ worlds \(.*\); (their steps|they count)"):
         found = minimize(holed, rows, method=method, iterations=40, spread=0.5, seed=1, progress=False)
     assert bowl(found.best).isfinite()
     assert found.bad.max() > 0
@@ -221,6 +221,36 @@ def test_worlds_that_are_not_finite_are_reported_and_left_where_they_were(method
         assert all(torch.equal(x[-1], rows[1]) for x in seen)
         assert found.each_loss[1] == torch.inf
         assert found.loss < bowl(rows[:1]).item()
+
+
+@pytest.mark.parametrize(("method", "rate"), [("adam", 0.5), ("sgd", 2.0)])
+def test_a_row_that_becomes_not_finite_goes_back_and_takes_shorter_steps(method, rate):
+    def walled(x):
+        # the minimum, at 0.9, is next to where nothing is finite; both first steps go beyond
+        return torch.where(x[:, 0] > 1.0, torch.nan, (x - 0.9).square().sum(1))
+
+    rows = torch.tensor([[0.7], [0.85]], dtype=F64)
+    with pytest.warns(UserWarning, match=r"not finite in 2 of 2 worlds \(0, 1\); their steps are shortened"):
+        found = minimize(walled, rows, method=method, learning_rate=rate, iterations=200, progress=False)
+    assert found.bad[0] == 0
+    assert found.bad[1] == 2
+    # both come near the minimum, and are finite again
+    assert found.each_loss.max() < 1e-3
+    assert found.bad[-1] < 2
+
+
+def test_rows_that_stay_not_finite_are_an_error_after_some_tries():
+    calls = []
+
+    def once(x):
+        calls.append(len(x))
+        return bowl(x) * (1.0 if len(calls) == 1 else torch.nan)
+
+    with (
+        pytest.warns(UserWarning, match="4 of 4 worlds"),
+        pytest.raises(PullbackError, match=r"iteration 21: the loss or its gradient is not finite in all 4 worlds"),
+    ):
+        minimize(once, start(), progress=False)
 
 
 def test_a_gradient_that_is_not_finite_stops_its_own_world_only():

@@ -37,6 +37,27 @@ def test_it_learns_to_repeat_what_it_sees():
     assert search.history[-1].steps == 25 * 128
 
 
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
+    file, config = tmp_path / "ppo.pt", PPOConfig(6, horizon=2, hidden=(8,))
+    whole = train_ppo(Guess(16, dtype=F64), config, checkpoint=file, progress=False)
+    half, rest = PPO(Guess(16, dtype=F64), config), PPO(Guess(16, dtype=F64, seed=5), config)
+    for _ in range(3):
+        half.iterate()
+    torch.save(half.state(), tmp_path / "half.pt")
+    rest.load_state(torch.load(tmp_path / "half.pt", weights_only=True))
+    while rest.done < 6:
+        rest.iterate()
+    assert [r.reward for r in rest.history] == [r.reward for r in whole.history]
+    assert all(torch.equal(a, b) for a, b in zip(rest.policy.parameters(), whole.policy.parameters()))
+    # a finished run is read back
+    again = train_ppo(Guess(16, dtype=F64), config, checkpoint=file, resume=True, progress=False)
+    assert [r.seconds for r in again.history] == [r.seconds for r in whole.history]
+    with pytest.raises(PullbackError, match="was written with horizon = 2, now it is 3"):
+        train_ppo(Guess(16, dtype=F64), PPOConfig(6, horizon=3, hidden=(8,)), checkpoint=file, resume=True)
+    with pytest.raises(PullbackError, match=r"give checkpoint='file\.pt'"):
+        train_ppo(Guess(16, dtype=F64), resume=True)
+
+
 def test_bad_input_is_said():
     env = Guess(2, dtype=F64)
     with pytest.raises(PullbackError, match="numbers from 1 on"):

@@ -38,6 +38,10 @@ def test_figure_5_compares_with_and_without_extra_samples(tmp_path, capsys):
     assert found.radius in found.errors.radii
     assert found.errors.observation.shape == (7, 4)
     assert "pairs won" in capsys.readouterr().out
+    # a finished run is read back, not repeated
+    again = figure_5.run(figure_5.Options(quick=True, methods=("ppo",), out=tmp_path, resume=True))
+    assert again.curves[0].returns == found.curves[-1].returns
+    assert again.curves[0].seconds == found.curves[-1].seconds
     assert {path.name for path in found.files} == {f"figure_5_ant_walk.{end}" for end in ("json", "csv", "md", "png")}
 
 

@@ -19,16 +19,23 @@ Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 LEARNING_RATES = {"adam": 1e-2, "sgd": 1e-2, "lbfgs": 1e-1}
 GRADIENT_FREE = ("cma", "random")
 METHODS = (*LEARNING_RATES, *GRADIENT_FREE)
+SHORTER, LONGER = 0.5, 1.1
+"""Factors on the steps of a row: after an iteration in which it was not finite, and after any other, up to 1."""
 
 
 class Descent:
-    """A torch optimiser on all rows at once; torch's optimisers treat every number separately, so rows do not mix."""
+    """A torch optimiser on all rows at once; torch's optimisers treat every number separately, so rows do not mix.
+
+    A row that is not finite goes half way back to where it last was, and takes shorter steps for some iterations.
+    """
 
     uses_gradient, ended = True, ""
 
     def __init__(self, z: Tensor, make: Optimizer, name: str, settings: SearchSettings) -> None:
         self.name, self.settings = name, {}
         self._z = z.clone().requires_grad_()
+        # the last finite point of each row, and the share of a step of the optimiser that it takes
+        self._finite, self._share = z.clone(), z.new_ones(len(z), 1)
         self._optimizer = make([self._z])
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise PullbackError("torch.optim.LBFGS mixes the rows and evaluates unasked; give method='lbfgs'")
@@ -40,10 +47,10 @@ class Descent:
         return self._z.detach().clone()
 
     def tell(self, found: Evaluation) -> None:
-        """Take a step, except in rows that are not finite."""
-        before = self.ask()
+        """Take a step; rows that are not finite take a part of their last one back."""
+        before, bad = self.ask(), found.bad[:, None]
         assert found.gradients is not None
-        gradient = torch.where(found.bad[:, None], 0.0, found.gradients)
+        gradient = torch.where(bad, 0.0, found.gradients)
         if self._longest is not None:
             norm = gradient.norm(dim=1, keepdim=True)
             gradient = gradient * (self._longest / norm.clamp(min=self._longest))
@@ -53,16 +60,21 @@ class Descent:
         self._optimizer.step()
         self._done += 1
         with torch.no_grad():
-            self._z.copy_(torch.where(found.bad[:, None], before, self._z))
+            self._finite = torch.where(bad, self._finite, before)
+            self._share = torch.where(bad, SHORTER * self._share, (LONGER * self._share).clamp(max=1.0))
+            after = torch.where(self._share < 1.0, before.lerp(self._z, self._share), self._z)
+            self._z.copy_(torch.where(bad, before.lerp(self._finite, 1.0 - SHORTER), after))
 
     def state(self) -> dict[str, Any]:
         """Return the rows and the optimiser's state."""
-        return {"z": self.ask(), "optimizer": self._optimizer.state_dict(), "done": self._done}
+        rows = {"z": self.ask(), "finite": self._finite, "share": self._share}
+        return {**rows, "optimizer": self._optimizer.state_dict(), "done": self._done}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         with torch.no_grad():
             self._z.copy_(state["z"])
+        self._finite, self._share = (state[name].to(self._z.device) for name in ("finite", "share"))
         self._optimizer.load_state_dict(state["optimizer"])
         self._done = state["done"]
 

@@ -17,6 +17,9 @@ from pullback.core.search_loop import Checkpoint, SearchLoop, has_stalled
 
 Tensor = torch.Tensor
 
+RETRIES = 20
+"""Iterations in a row in which all worlds of a gradient method may be not finite, after they were."""
+
 
 class Evaluation(NamedTuple):
     """Losses (B,) of a batch of candidates, gradients (B, n) if asked for, and which rows are not finite."""
@@ -204,9 +207,14 @@ class BatchSearch:
         self._called_off = callback is not None and bool(callback(self.done - 1, found))
 
     def _report_bad(self, found: Evaluation) -> None:
-        """Warn of worlds that are not finite when their number grows; raise if no world is left."""
+        """Warn of worlds that are not finite when their number grows; raise if no world is left.
+
+        A gradient method whose worlds were finite before shortens its steps, and may try a few times.
+        """
         count, size = int(found.bad.sum()), len(found.bad)
-        if count == size:
+        shortened = self.method.uses_gradient and min(self.record.bad, default=size) < size
+        lately = self.record.bad[-RETRIES:]
+        if count == size and not (shortened and min(lately) < size):
             raise PullbackError(
                 f"iteration {self.done}: the loss or its gradient is not finite in all {size} worlds; start elsewhere, "
                 f"take smaller steps (learning_rate, spread), or look at the rollout's status"
@@ -216,7 +224,7 @@ class BatchSearch:
             few = ", ".join(map(str, rows[:5])) + (", ..." if count > 5 else "")
             warnings.warn(
                 f"iteration {self.done}: the loss or its gradient is not finite in {count} of {size} worlds ({few}); "
-                f"they stay where they were",
+                f"{'their steps are shortened' if self.method.uses_gradient else 'they count as the worst'}",
                 stacklevel=5,
             )
 

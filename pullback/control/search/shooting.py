@@ -41,8 +41,9 @@ def minimize(
 
     `objective` takes candidates (B, *shape), any number of them, and returns losses (B,), or losses and the contact
     mode of each world (B, k) (`diagnostics.contact_modes`). An iteration is one rollout of the batch, with its backward
-    pass; a trial of L-BFGS counts. Rows whose loss or gradient is not finite are reported and stay where they were; if
-    all are, that is an error. Ctrl-C ends the search with the best result so far.
+    pass; a trial of L-BFGS counts. Rows whose loss or gradient is not finite are reported, and go back towards where
+    they were finite last; if all are, from the start or for 20 iterations, that is an error. Ctrl-C ends the search
+    with the best result so far.
 
     Args:
         method: "adam", "sgd", "lbfgs", or a function that makes any torch optimiser from a list of tensors: all of

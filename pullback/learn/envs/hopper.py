@@ -28,6 +28,7 @@ class Hopper(Legged):
     """
 
     shac: ClassVar = {"critic_rate": 2e-4}
+    horizons: ClassVar = {"soft": 16, "rigid": 32}
 
     def build(self) -> World:
         """Return the hopper above the ground."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.learn import PPO, Config, Env, Policy, PPOConfig, evaluate, make, train
+from pullback.learn import Config, Env, Policy, PPOConfig, Watch, evaluate, make, train, train_ppo
 from pullback.tasks.common.learning_curves import Curves
 
 TRIALS = 10
@@ -86,22 +86,23 @@ def train_shac(
     return curve, [run.policy for run in runs]
 
 
-def train_ppo_seeds(name: str, given: Mapping[str, Any], case: str, budget: Budget) -> Curves:
-    """Return the curves of PPO in a shipped environment; it is not resumed."""
+def train_ppo_seeds(name: str, given: Mapping[str, Any], case: str, budget: Budget, file: Path, resume: bool) -> Curves:
+    """Return the curves of PPO in a shipped environment with options `given`."""
     curves, seconds = [], 0.0
-    steps: list[int] = []
+    every = max(1, budget.iterations // TRIALS)
     for seed in range(budget.seed, budget.seed + budget.seeds):
         env, trial = _worlds(name, given, budget, seed)
-        search = PPO(env, PPOConfig(budget.iterations, horizon=budget.horizon, hidden=(64, 64), seed=seed))
-        tried, steps = [], []
-        every = max(1, budget.iterations // TRIALS)
-        while search.done < budget.iterations:
-            search.iterate()
-            if search.done % every == 0 or search.done == budget.iterations:
-                tried.append(evaluate(trial, search.policy, seed).mean().item())
-                steps.append(search.history[-1].steps)
-        curves.append(tried)
+        watch = Watch(lambda policy, trial=trial, seed=seed: evaluate(trial, policy, seed).mean().item(), every)
+        own = file.with_name(f"{file.stem}_{seed}.pt")
+        config = PPOConfig(budget.iterations, horizon=budget.horizon, hidden=(64, 64), seed=seed)
+        search = train_ppo(
+            env, config, watch=watch, checkpoint=own, resume=resume and own.exists(), progress=False
+        )  # fmt: skip
+        scores = [report.score for report in search.history[::every]]
+        curves.append([*scores, watch.score(search.policy)])
         seconds += search.history[-1].seconds
+    taken = [*range(0, budget.iterations, every), budget.iterations]
+    steps = [n * budget.worlds * budget.horizon for n in taken]
     return Curves("ppo", case, steps, np.array(curves).T.tolist(), seconds)
 
 
