@@ -7,6 +7,7 @@ import torch
 import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.tree import Joint, Limits, Link, Shape, Tree
+from pullback.rigid.compile import layout
 from tests.rigid.worlds import F64, TOES
 
 Tensor = torch.Tensor
@@ -77,6 +78,17 @@ def test_schedules_agree():
     assert found[1:] == pytest.approx(found[:1] * 2, rel=1e-11)
 
 
+def test_parts_that_are_not_kept_are_solved_again(monkeypatch):
+    world, q, qd = two_bodies("sphere", 0.6)
+    found = []
+    for most in (layout.MOST_KEPT_ROWS, 0):
+        monkeypatch.setattr(layout, "MOST_KEPT_ROWS", most)
+        sim = world.compile(dt=2e-3, dtype=F64, impacts="split")
+        assert layout.kept_parts(sim._programs.sizes()) == (2 if most else 0)
+        found.append(directional(sim, q, qd, 110)[0])
+    assert found[1] == pytest.approx(found[0], rel=1e-13)
+
+
 def test_a_warm_start_changes_nothing_but_the_start():
     world, q, qd = two_bodies("sphere", 0.6)
     cold = directional(world.compile(dt=2e-3, dtype=F64, impacts="split"), q, qd, 130)
@@ -126,9 +138,14 @@ def test_a_closed_loop_lands():
     assert found == pytest.approx(expected, rel=DIFFERENCES)
 
 
-def test_a_dog_lands():
-    """Its toes touch one after the other, and stay."""
-    world = pb.World(gravity=(0.0, 0.0, -9.81))
+@pytest.mark.parametrize("contact", [
+    pb.PGS(),
+    pb.PGS(iterations=3, tolerance=0.0),
+    pb.PGS(iterations=6, gradient="unrolled"),
+], ids=["converged", "unconverged", "unrolled"])  # fmt: skip
+def test_a_dog_lands(contact):
+    """Its toes touch one after the other, and stay. Where sweeps are used up, inertias of servos count as well."""
+    world = pb.World(gravity=(0.0, 0.0, -9.81), contact=contact)
     world.add_ground(friction=0.8)
     dog = pb.load("laikago", "floating", dtype=F64)
     servo = pb.PositionServo(kp=80.0, kd=2.0)

@@ -192,6 +192,7 @@ SCRATCH = Layout(
         ),
     ),
     Rows("events", lambda n: int(MAX_EVENTS) * (3 + n.nq + 2 * n.nv) * n.splits, "touches of a step that is split"),
+    Rows("adj_ahead", lambda n: 1 * n.splits, "of the inertias of what looks ahead, by how far, in terms y^T M z"),
     Rows("adj_before", lambda n: n.nv * n.splits, "of qd, by the way to a touch"),
     Rows("kept_adj_impulses", lambda n: n.impulses * n.splits),
     Rows("acceleration", lambda n: n.nv, "a of eq. (8)"),

@@ -148,21 +148,45 @@ def span_vjp(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any))
 
 
 @wp.func
-def ahead_vjp(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
-    """Return the derivative by the span through how far actuators and damping look ahead, eq. (13)."""
-    place = job.scratch
+def inertia_ahead(
+    job: Job, y: wp.array2d(dtype=Any), z: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Return the part of y^T M z by the inertias that stand for damping and servos."""
     total = scratch.dtype(0.0)
     for v in range(job.scene.topology.nv):
-        damping = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w]
-        total += scratch[place.nu + v, w] * damping * scratch[place.acceleration + v, w]
+        total += y[v, w] * parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w] * z[v, w]
     total = total * time_ahead(job, w, scratch)
     for a in range(job.scene.nactuator):
         v = job.scene.actuator_dof[job.scene.actuator_start[a]]
         k = inertia_share(job, a, parameters, w, scratch) * numbers_of(job, a, parameters, w)[FALL]
-        total += scratch[place.nu + v, w] * k * scratch[place.acceleration + v, w]
-    # in proportion to what there is ahead
+        total += y[v, w] * k * z[v, w]
+    return total
+
+
+@wp.func
+def part_mass_matrix_vjp(
+    job: Job, parameters: wp.array2d(dtype=Any), w: int, adj_parameters: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Do what `mass_matrix_vjp` does, and add what the inertias of a part ask of its span, eq. (15)."""
+    y = rows_from(scratch, job.scratch.y)
+    z = rows_from(scratch, job.scratch.z)
+    mass_matrix_vjp(job, parameters, w, adj_parameters, scratch)
+    added = inertia_ahead(job, y, z, parameters, w, scratch)
+    scratch[job.scratch.adj_ahead, w] = scratch[job.scratch.adj_ahead, w] + added
+
+
+@wp.func
+def ahead_vjp(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """Return the derivative by the span through how far actuators and damping look ahead, eqs. (13) and (15)."""
+    place = job.scratch
+    nu = rows_from(scratch, place.nu)
+    acceleration = rows_from(scratch, place.acceleration)
     span = scratch[place.span, w]
-    return -total * span / (span + scratch.dtype(job.settings.dt))
+    total = scratch[place.adj_ahead, w] - span * inertia_ahead(job, nu, acceleration, parameters, w, scratch)
+    # in proportion to what there is ahead
+    return total / (span + scratch.dtype(job.settings.dt))
 
 
 @wp.func
@@ -206,6 +230,7 @@ def part_vjp(
     """Pull the cotangent of the velocity that a part of a step finds back through it; return that of its span."""
     place = job.scratch
     adj_span = scratch.dtype(0.0)
+    scratch[place.adj_ahead, w] = adj_span
     impulses_vjp(job, nc, ns, False, w, scratch)
     solution_vjp(job, nc, ns, sweeps, False, u, parameters, w, adj_parameters, scratch)
     if part == IMPACT:
