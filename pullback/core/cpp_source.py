@@ -12,6 +12,7 @@ from collections.abc import Callable
 _HEAD = re.compile(r"^(?:static|extern) .*\($", re.MULTILINE)
 _NAME = re.compile(r"static (WP_NOINLINE )?(?:CUDA_CALLABLE )?[\w:<>, ]*?(\w+)\($", re.MULTILINE)
 _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_EMPTY = re.compile(r"\n\{\s*(?://.*)?\n\}\n")
 _STATEMENT = re.compile(r"^ +(?:var_\w+ = |\w+\(|wp::\w+\()", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+_\d+)\(")
 _SCALAR = re.compile(r"^ +(?:const )?(?:wp::(?:float32|float64|int32)|bool) (var_\w+)(?=;| =|[,)])", re.MULTILINE)
@@ -52,8 +53,10 @@ def without_adjoints(source: str) -> str:
     """Leave out comments and the empty adjoints of functions: two fifths of the text."""
 
     def left(text: str) -> str:
+        # a function of ours may be called adj_... too
         name, _ = function_name(text)
-        return text[text.index("\n}\n") + 3 :] if name.startswith("adj_") else text
+        is_empty = name.startswith("adj_") and _EMPTY.search(text[: text.index("\n}\n") + 3])
+        return text[text.index("\n}\n") + 3 :] if is_empty else text
 
     return each_function(_COMMENT.sub("", source), left)
 
@@ -126,7 +129,7 @@ def outlined(source: str, limit: int) -> str:
 
     def mark(text: str) -> str:
         name, is_marked = function_name(text)
-        if not name or name.startswith("adj_"):
+        if not name:
             return text
         size = len(_STATEMENT.findall(text)) + sum(sizes.get(x, 0) for x in _CALLED.findall(text, text.index("{")))
         if size <= limit and not is_marked:

@@ -70,6 +70,15 @@ def test_adjoints_and_comments_are_left_out_and_nothing_else():
     assert source.count("var_") == FUNCTION.count("var_") - 1
 
 
+def test_a_function_of_ours_may_have_the_name_of_an_adjoint():
+    ours = FUNCTION.replace(" total_0(", " adj_total_0(").replace(
+        "static void adj_total_0", "static void adj_adj_total_0"
+    )
+    source = without_adjoints(ours)
+    assert " adj_total_0(" in source
+    assert "adj_adj_total_0" not in source
+
+
 def test_parts_of_structs_are_pointed_to_unless_they_are_written_to():
     source = without_copies(FUNCTION, "Part_1")
     assert "Part_1* at_var_0;" in source

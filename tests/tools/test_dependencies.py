@@ -17,7 +17,7 @@ else:
 ROOT = Path(__file__).parents[2]
 # import name -> name of the package, where they differ
 PACKAGES = {"warp": "warp-lang", "pinocchio": "pin", "skfem": "scikit-fem", "collada": "pycollada"}
-PACKAGES |= {"PIL": "pillow", "rsl_rl": "rsl-rl-lib"}
+PACKAGES |= {"PIL": "pillow", "rsl_rl": "rsl-rl-lib", "adam": "adam-robotics", "genesis": "genesis-world"}
 # come with a package that is declared
 PARTS = {
     "_pytest": "pytest",
@@ -33,7 +33,10 @@ EXTRAS = {
     "tests": ("dev", "rl"),
     "tools": ("dev", "docs"),
     "checks": ("dev",),
-    "bench": ("bench", "bench-taichi", "bench-jax", "bench-casadi", "bench-newton", "dev", "rl"),
+    "bench": (
+        *("bench", "bench-taichi", "bench-jax", "bench-casadi", "bench-newton", "bench-nimble", "bench-genesis"),
+        *("bench-kinematics", "bench-jaxsim", "bench-adam", "bench-codegen", "dev", "rl"),
+    ),
 }
 
 
