@@ -125,6 +125,7 @@ def torchrun(*arguments, restarts=0, meanwhile=None):
     return running.returncode, text
 
 
+@pytest.mark.slow
 def test_torchrun_goes_on_after_kill_9_with_the_same_result(tmp_path):
     folders = [tmp_path / name for name in ("whole", "cut")]
     for folder in folders:
