@@ -83,7 +83,7 @@ class Options:
 
     scenes: int = 5
     """Hands at random places with random first guesses, each with a search of its own, side by side."""
-    epochs: int = 12
+    epochs: int = 24
     """Iterations of the optimiser (Adam)."""
     seed: int = 0
     """Seed of the first scene; the others are those of the seeds that follow."""
