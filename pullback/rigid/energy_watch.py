@@ -65,8 +65,8 @@ def watch_energy(sim: Sim, states: Trajectory) -> Trajectory:
     if not gained.any():
         return states
     rows = states.status.rows_with(ENERGY, torch.from_numpy(gained))
-    if ENERGY not in sim._told:
-        sim._told.add(ENERGY)
+    if ENERGY not in sim._warned:
+        sim._warned.add(ENERGY)
         warnings.warn(gain_text(sim, states, kinetic + potential, gained), SimulationWarning, stacklevel=3)
     return Trajectory(states.q, states.qd, Status(rows, sim.substeps), states.steps, states.impulses)
 

@@ -35,7 +35,7 @@ def refuse_inputs(inputs: Inputs) -> None:
             refuse_not_finite(name, x)
 
 
-def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check: bool | None) -> None:
+def warn_or_raise(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check: bool | None) -> None:
     """Raise, or warn, of what a status shows; `states` are what a backward pass would start from.
 
     `check=False` leaves everything to the status, `check=True` raises where a world is not finite as well.
@@ -45,14 +45,14 @@ def tell(sim: Sim, start: State, status: Status, states: Iterable[Tensor], check
         status.check()
     if check is None and flags & CONTACT_OVERFLOW:
         raise PullbackError(overflow_text(sim, status))
-    if check is None and flags & NAN and NAN not in sim._told:
-        sim._told.add(NAN)
+    if check is None and flags & NAN and NAN not in sim._warned:
+        sim._warned.add(NAN)
         warnings.warn(not_finite_text(sim, start, status), SimulationWarning, stacklevel=3)
-    if check is not False and flags & TURNED_FAR and TURNED_FAR not in sim._told:
-        sim._told.add(TURNED_FAR)
+    if check is not False and flags & TURNED_FAR and TURNED_FAR not in sim._warned:
+        sim._warned.add(TURNED_FAR)
         warnings.warn(turned_far_text(sim, status), SimulationWarning, stacklevel=3)
-    if check is not False and flags & NOT_CONVERGED and NOT_CONVERGED not in sim._told and solves(sim):
-        warn_in_backward(sim._told, unsolved_text(status), states)
+    if check is not False and flags & NOT_CONVERGED and NOT_CONVERGED not in sim._warned and solves(sim):
+        warn_in_backward(sim._warned, unsolved_text(status), states)
 
 
 def solves(sim: Sim) -> bool:
@@ -61,12 +61,12 @@ def solves(sim: Sim) -> bool:
     return sim.integrator in SMOOTH or solver.polishing_rounds(double=sim.dtype == torch.float64) > 0
 
 
-def warn_in_backward(told: set[int], text: str, states: Iterable[Tensor]) -> None:
-    """Warn when a gradient of one of the states is computed, if it is and nothing was told by then."""
+def warn_in_backward(warned: set[int], text: str, states: Iterable[Tensor]) -> None:
+    """Warn when a gradient of one of the states is computed, if it is and no warning was given by then."""
 
     def warn(_: Tensor) -> None:
-        if NOT_CONVERGED not in told:
-            told.add(NOT_CONVERGED)
+        if NOT_CONVERGED not in warned:
+            warned.add(NOT_CONVERGED)
             warnings.warn(text, SimulationWarning, stacklevel=2)
 
     for x in states:

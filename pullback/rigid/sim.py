@@ -21,7 +21,7 @@ from pullback.rigid.energy_watch import can_watch, watch_energy
 from pullback.rigid.feedback import feedback_rollout
 from pullback.rigid.linearization import Linearization, linearize
 from pullback.rigid.observations import Observations
-from pullback.rigid.outcome import Inputs, refuse_inputs, tell
+from pullback.rigid.outcome import Inputs, refuse_inputs, warn_or_raise
 from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status, Trajectory
@@ -67,7 +67,7 @@ class Sim(Observations):
         self.impacts: Impacts = impacts
         self.arrays = compile_world(world, max_contacts, without)
         self._room_given = max_contacts is not None
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
         self._is_explicit = damping == "explicit"
         if integrator in SMOOTH:
             refuse_rough(self.arrays, integrator)
@@ -197,8 +197,8 @@ class Sim(Observations):
             if flags & CONTACT_OVERFLOW and self._make_room():
                 return self.step(state, u, check=check)
             if flags:
-                tell(self, state, status, (q, qd), check)
-            if not flags or (flags == NOT_CONVERGED and NOT_CONVERGED in self._told):
+                warn_or_raise(self, state, status, (q, qd), check)
+            if not flags or (flags == NOT_CONVERGED and NOT_CONVERGED in self._warned):
                 self._last_status = rows, status
         return State(q, qd, impulses, status)
 
@@ -235,7 +235,7 @@ class Sim(Observations):
             q, qd, impulses, rows = program.outputs(*inputs)
             status = Status(rows, self.substeps)
         if check or status.shows():
-            tell(self, state, status, (q, qd), check)
+            warn_or_raise(self, state, status, (q, qd), check)
         nq, nv, nimpulse, _ = self._rows
         trajectory = Trajectory(
             self._unfold(q, len(kept), nq),

@@ -35,7 +35,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
     stress_vjp, symmetric = stresses(variant).stress_vjp, tensors(variant.plain).symmetric
 
     @wp.func(module=module)
-    def take_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int):
+    def grid_to_particle_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int):
         x = points.x[p]
         F = points.F[p]
         kind = job.kind[p]
@@ -73,7 +73,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
                 sums.numbers[p] = total
 
     @wp.func(module=module)
-    def give_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int, step: int):
+    def particle_to_grid_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int, step: int):
         numbers = job.numbers[p]
         mass = numbers[MASS]
         F = points.F[p]
@@ -119,7 +119,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
         for q in range(begin, end):
             p = particle_at(grid, q)
             if p >= 0:
-                take_vjp(job, points, grid, adj, sums, p)
+                grid_to_particle_vjp(job, points, grid, adj, sums, p)
 
     @wp.kernel(module=module)
     def to_grid_vjp(first: int, step: int, job: Job, points: Points, grid: Grid, adj: Points, sums: Sums):
@@ -127,7 +127,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
         for q in range(begin, end):
             p = particle_at(grid, q)
             if p >= 0:
-                give_vjp(job, points, grid, adj, sums, p, step)
+                particle_to_grid_vjp(job, points, grid, adj, sums, p, step)
 
     @wp.kernel(module=module)
     def add_pulls(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from pullback.rigid.outcome import tell
+from pullback.rigid.outcome import warn_or_raise
 from pullback.rigid.shape_motion import ShapeMotion, ShapeParameters
 from pullback.rigid.state import State
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
@@ -83,7 +83,7 @@ class Piece:
         """Do the steps; again where particles spread over more blocks than there was room for."""
         while True:
             steps = self._steps(inputs)
-            outputs = self._run(steps, inputs, told=True)
+            outputs = self._run(steps, inputs, warn=True)
             if self.side.finish(steps, self.span.start * self.substeps):
                 return outputs, None
 
@@ -93,7 +93,7 @@ class Piece:
         """Do the steps again with their graph, and pull back through it."""
         with torch.enable_grad():
             given = [x.detach().requires_grad_(want) for x, want in zip(inputs, wanted)]
-            outputs = self._run(self._steps(given), given, told=False)
+            outputs = self._run(self._steps(given), given, warn=False)
             pairs = [(y, g) for y, g in zip(outputs, adj_outputs) if g is not None and y.requires_grad]
             asked = [x for x in given if x.requires_grad]
             ends, adj = [y for y, _ in pairs], [g for _, g in pairs]
@@ -104,7 +104,7 @@ class Piece:
         constants = Constants(*inputs[6:])
         return self.side.steps(constants.numbers, constants.gravity, inputs[5])
 
-    def _run(self, steps: Steps, inputs: Sequence[Tensor], *, told: bool) -> tuple[Tensor, ...]:
+    def _run(self, steps: Steps, inputs: Sequence[Tensor], *, warn: bool) -> tuple[Tensor, ...]:
         flat, q, qd, impulses, u, _pulls = inputs[:6]
         constants = Constants(*inputs[6:])
         world = constants.world
@@ -117,8 +117,8 @@ class Piece:
             kicked = self.motion.kicked(world, q, qd, R, touch[..., :6])
             start = State(q, kicked, impulses if self.warm else None)
             q, qd, left, status = self.motion.step(world, q, kicked, start.impulses, u[number])
-            if told and status.shows():
-                tell(self.motion.sim, start, status, (q, qd), None)
+            if warn and status.shows():
+                warn_or_raise(self.motion.sim, start, status, (q, qd), None)
             impulses = impulses if left is None else left
             qs.append(q)
             qds.append(qd)

@@ -125,13 +125,15 @@ def step_kernels(variant: Variant) -> SimpleNamespace:
     deformed = deformation.deformed
 
     @wp.func(module=module)
-    def give(job: Job, points: Points, grid: Grid, p: int, step: int):
+    def particle_to_grid(job: Job, points: Points, grid: Grid, p: int, step: int):
+        """Add mass, momentum and the impulse of stress of one particle to the nodes around it (P2G)."""
         at, f = place(job, grid, p, points.x[p])
         middle, slopes = momentum_of(job, points, p, kirchhoff(job, points, p, step), f)
         spread(grid.momentum, at, weights_at(f), middle, slopes)
 
     @wp.func(module=module)
-    def take(job: Job, points: Points, grid: Grid, p: int, step: int):
+    def grid_to_particle(job: Job, points: Points, grid: Grid, p: int, step: int):
+        """Collect a particle's new velocity from the nodes, deform and move it (G2P)."""
         x = points.x[p]
         at, f = place(job, grid, p, x)
         total, moments = collect(grid.velocity, at, weights_at(f), f)
@@ -159,7 +161,7 @@ def step_kernels(variant: Variant) -> SimpleNamespace:
         for q in range(begin, end):
             p = particle_at(grid, q)
             if p >= 0:
-                give(job, points, grid, p, step)
+                particle_to_grid(job, points, grid, p, step)
 
     @wp.kernel(module=module)
     def from_grid(first: int, step: int, job: Job, points: Points, grid: Grid):
@@ -167,6 +169,6 @@ def step_kernels(variant: Variant) -> SimpleNamespace:
         for q in range(begin, end):
             p = particle_at(grid, q)
             if p >= 0:
-                take(job, points, grid, p, step)
+                grid_to_particle(job, points, grid, p, step)
 
     return SimpleNamespace(to_grid=to_grid, from_grid=from_grid)

@@ -107,11 +107,11 @@ def equations_of_motion(
         joint_force(topology, i, F, w, bias)
         mass_matrix_rows(scene, i, dofs, w, M, scratch)
         if topology.parent[i] >= 0:
-            hand_down(i, topology.parent[i], F, w, scratch)
+            add_to_parent(i, topology.parent[i], F, w, scratch)
 
 
 @wp.func
-def hand_down(i: int, parent: int, F: Any, w: int, scratch: wp.array2d(dtype=Any)):
+def add_to_parent(i: int, parent: int, F: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Add the force and the composite inertia of body i to its parent's."""
     row = i * DYNAMICS_ROWS
     R = load33(scratch, row + LOCAL, w)

@@ -9,8 +9,8 @@ from pullback.rigid.step.dynamics_kernels import (
     COMPOSITE,
     DYNAMICS_ROWS,
     LOCAL,
+    add_to_parent,
     factorize,
-    hand_down,
     mass_matrix_rows,
 )
 from pullback.rigid.step.force_kernels import free_forces, subtract_damping_ahead
@@ -74,7 +74,7 @@ def inertia_alone(
         i = topology.nbody - 1 - k
         mass_matrix_rows(scene, i, rows_from(parameters, job.parameters.dofs), w, L, dynamics)
         if topology.parent[i] >= 0:
-            hand_down(i, topology.parent[i], nothing, w, dynamics)
+            add_to_parent(i, topology.parent[i], nothing, w, dynamics)
     subtract_damping_ahead(job, parameters, w, L, scratch)
     factorize(scene, w, L)
 

@@ -116,8 +116,8 @@ def contact_kernels(variant: Variant) -> SimpleNamespace:
             f.block[at] = f.block[at] + block
 
     @wp.kernel(module=module)
-    def tell(first: int, c: Contact, f: Fields):
-        """Add up what a shape got in the step, eq. (23)."""
+    def shape_impulses(first: int, c: Contact, f: Fields):
+        """Add up the impulses on a shape in the step, eq. (23)."""
         k = first + wp.tid()
         world = k // c.count
         for v in range(world * c.vertices, (world + 1) * c.vertices):
@@ -133,7 +133,7 @@ def contact_kernels(variant: Variant) -> SimpleNamespace:
                 wp.atomic_add(c.touch, 0, k, 6, real(0.75) * c.dt * c.dt * stiff)
 
     @wp.kernel(module=module)
-    def tell_vjp(first: int, c: Contact, f: Fields):
+    def shape_impulses_vjp(first: int, c: Contact, f: Fields):
         """Add to the cotangents of positions after the step what comes by way of impulses on shapes, eq. (25)."""
         v = first + wp.tid()
         world = v // c.vertices
@@ -196,4 +196,10 @@ def contact_kernels(variant: Variant) -> SimpleNamespace:
                 add(c.adj_before, 0, k, int(ORIGIN), -adj_d)
                 wp.atomic_add(c.adj_x0, v, adj_d)
 
-    return SimpleNamespace(Contact=Contact, push=push, tell=tell, tell_vjp=tell_vjp, pull_back=pull_back)
+    return SimpleNamespace(
+        Contact=Contact,
+        push=push,
+        shape_impulses=shape_impulses,
+        shape_impulses_vjp=shape_impulses_vjp,
+        pull_back=pull_back,
+    )

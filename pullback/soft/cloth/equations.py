@@ -166,7 +166,10 @@ class Equations:
         )
         self.push = {name: self._pass(kernels.push, c=contact, f=fields) for name, fields in self.fields.items()}
         rest = {"c": contact, "f": self.fields["all"]}
-        self.tell, self.tell_vjp = self._pass(kernels.tell, **rest), self._pass(kernels.tell_vjp, **rest)
+        self._impulses, self._impulses_vjp = (
+            self._pass(kernels.shape_impulses, **rest),
+            self._pass(kernels.shape_impulses_vjp, **rest),
+        )
         self.contact_vjp = self._pass(kernels.pull_back, **rest)
 
     def by_world(self, x: Tensor) -> np.ndarray:
@@ -262,17 +265,17 @@ class Equations:
             run(0, count)
         return self._sum()
 
-    def shapes_got(self) -> Tensor:
-        """Return what shapes got in the step whose end `x` holds: (B K, 7)."""
+    def shape_impulses(self) -> Tensor:
+        """Return impulses on shapes and the mass that touches them (B K, 7), in the step whose end `x` holds."""
         self.touch.zero_()
-        self.tell(0, self.worlds * self.shapes)
+        self._impulses(0, self.worlds * self.shapes)
         return self.touch[0].clone()
 
-    def pull_back_shapes_got(self, adj_touch: Tensor | None) -> np.ndarray:
-        """Return the cotangent of x after the step by way of what shapes got."""
+    def shape_impulses_vjp(self, adj_touch: Tensor | None) -> np.ndarray:
+        """Return the cotangent of x after the step by way of the impulses on shapes."""
         self.adj_touch.zero_() if adj_touch is None else np.copyto(self.adj_touch.numpy(), adj_touch.numpy())
         self.adj_x.zero_()
-        self.tell_vjp(0, self.worlds * self.layout.vertices)
+        self._impulses_vjp(0, self.worlds * self.layout.vertices)
         return self.by_world(self.adj_x).copy()
 
     def pull_back_contact(self, multiplier: np.ndarray) -> tuple[np.ndarray, Tensor, Tensor]:

@@ -67,7 +67,7 @@ def advance(equations: Equations, x: Tensor, v: Tensor, drive: Drive, skip: np.n
     found = newton(equations, start, skip)
     after = np.where(found.solved[:, None, None], found.x, before)
     reaction = equations.residual(after)[:, layout.pins]
-    touch = equations.shapes_got() if equations.shapes else None
+    touch = equations.shape_impulses() if equations.shapes else None
     velocity = torch.from_numpy((after - before) / dt)
     return After(torch.from_numpy(after), velocity, torch.from_numpy(reaction), touch, found.solved, found.steps)
 
@@ -89,7 +89,7 @@ def pull_back(
     equations.linearize(end, np.zeros(equations.worlds, bool))
     total = adj_x.numpy() + adj_v.numpy() / dt
     if equations.shapes:
-        total = total + equations.pull_back_shapes_got(adj_touch)
+        total = total + equations.shape_impulses_vjp(adj_touch)
     multiplier = np.zeros_like(end)
     right = total[:, free]
     if adj_reaction is not None and len(pinned):
