@@ -1,7 +1,9 @@
 """What sweeps leave, solved to the end: island by island, by the exact solver (docs/derivations/exact_solver.md).
 
-Contacts and rows that A does not couple are problems of their own, and cheaper one by one. Work: for each row the first
-one of its island, and the problem of one island, from `Island` on; then that of `exact_solve`.
+Contacts and rows that A does not couple are problems of their own, and cheaper one by one. Of an island only rows in
+play are solved for: those that sweeps left at a bound are set aside there, and taken in where the solution asks for
+more of them. Work: for each row the first one of its island, -1 minus that while it is set aside; the rows of the
+problem at hand and a copy of it; then that of `exact_solve`.
 """
 
 from typing import Any
@@ -11,7 +13,7 @@ import warp as wp
 from pullback.rigid.solvers import pgs_kernels as pgs
 from pullback.rigid.solvers.exact_kernels import EXACT_STEPS, exact_rows, exact_solve
 from pullback.rigid.solvers.problem import Problem
-from pullback.rigid.solvers.rows_kernels import find_islands
+from pullback.rigid.solvers.rows_kernels import dot_rows, find_islands
 from pullback.rigid.step.impulse_kernels import apply_impulses, without_impulses
 from pullback.rigid.step.problem_kernels import Job, problem_of, write_problem
 from pullback.spatial.arrays import rows_from
@@ -19,7 +21,7 @@ from pullback.spatial.arrays import rows_from
 BUDGET = wp.constant(2.0e8)
 """Systems times the cube of their rows that an island may cost in a step: about 0.15 s on one core."""
 LARGEST = wp.constant(215)
-"""Rows of an island that the budget allows 20 systems; fewer are of no use, and a larger one is swept on instead."""
+"""Rows in play that the budget allows 20 systems; fewer are of no use, and a larger problem is swept on instead."""
 MORE_SWEEPS = wp.constant(8)
 """How many times the sweeps that are allowed a larger problem may take."""
 ISLAND_VECTORS = wp.constant(7)
@@ -27,16 +29,65 @@ ISLAND_VECTORS = wp.constant(7)
 
 
 @wp.func
-def allowed_systems(m: int):
-    """Return how many systems of m rows may be solved in a step; 0: none, the problem is too large."""
+def cost_of(systems: int, m: int):
+    """Return what so many systems of m rows cost, in units of the budget."""
     rows = float(m)
-    systems = int(wp.min(float(EXACT_STEPS), BUDGET / (rows * rows * rows)))
+    return float(systems) * rows * rows * rows
+
+
+@wp.func
+def allowed_systems(m: int, spent: float):
+    """Return how many systems of m rows may still be solved in a step; 0: none, the problem is too large."""
+    systems = int(wp.min(float(EXACT_STEPS), (BUDGET - spent) / cost_of(1, m)))
     return wp.where(m > LARGEST, 0, systems)
 
 
 @wp.func
-def island_of(p: Problem, first: int, w: int, x: wp.array2d(dtype=Any)):
-    """Return the problem of the island whose first row is `first`: the whole one, or a copy of its rows in work."""
+def set_aside(p: Problem, w: int, x: wp.array2d(dtype=Any)):
+    """Set rows aside that stand at a bound: contacts without impulse, scalars at a limit."""
+    zero = x.dtype(0.0)
+    for i in range(3 * p.nc + p.ns):
+        at_bound = bool(False)
+        if i < 3 * p.nc:
+            at_bound = x[p.lam + i - i % 3, w] <= zero
+        else:
+            s = i - 3 * p.nc
+            at_bound = x[p.lam + i, w] <= x[p.lower + s, w] or x[p.lam + i, w] >= x[p.upper + s, w]
+        if at_bound:
+            x[p.work + i, w] = x.dtype(-1.0) - x[p.work + i, w]
+
+
+@wp.func
+def take_in(p: Problem, first: int, tolerance: Any, w: int, x: wp.array2d(dtype=Any)):
+    """Take rows of an island in that would leave their bounds faster than `tolerance`; return how many."""
+    m = 3 * p.nc + p.ns
+    label = rows_from(x, p.work)
+    lam = rows_from(x, p.lam)
+    taken = int(0)
+    for i in range(m):
+        if int(label[i, w]) == -1 - first and (i >= 3 * p.nc or i % 3 == 0):
+            speed = -x[p.b + i, w] - dot_rows(rows_from(x, p.A), i * m, lam, 0, m, w)
+            rows = int(3)
+            leaves = bool(True)
+            if i >= 3 * p.nc:
+                s = i - 3 * p.nc
+                rows = 1
+                if lam[i, w] >= x[p.upper + s, w]:
+                    speed = -speed
+                leaves = x[p.lower + s, w] < x[p.upper + s, w]
+            if leaves and speed > tolerance:
+                for k in range(rows):
+                    label[i + k, w] = x.dtype(first)
+                taken += rows
+    return taken
+
+
+@wp.func
+def rows_in_play(p: Problem, first: int, w: int, x: wp.array2d(dtype=Any)):
+    """Return the problem of an island's rows in play, `first` its first row: the whole one, or a copy in work.
+
+    Impulses of rows that are set aside, at limits that are not zero, are part of its velocities.
+    """
     m = 3 * p.nc + p.ns
     label = p.work
     member = label + m
@@ -77,7 +128,41 @@ def island_of(p: Problem, first: int, w: int, x: wp.array2d(dtype=Any)):
                 x[island.upper + k - 3 * nc, w] = x[p.upper + i - 3 * p.nc, w]
             for l in range(rows):
                 x[island.A + k * rows + l, w] = x[p.A + i * m + int(x[member + l, w]), w]
+            for j in range(3 * p.nc, m):
+                if int(x[label + j, w]) == -1 - first:
+                    x[island.b + k, w] += x[p.A + i * m + j, w] * x[p.lam + j, w]
     return island
+
+
+@wp.func
+def solve_island(p: Problem, first: int, tolerance: Any, w: int, x: wp.array2d(dtype=Any)):
+    """Replace the impulses of an island by the solution; return whether it was found.
+
+    Rows in play first, until no bound gives way, then all of them if that did not lead to a solution.
+    """
+    m = 3 * p.nc + p.ns
+    solved = bool(False)
+    spent = float(0.0)
+    running = bool(True)
+    while running:
+        island = rows_in_play(p, first, w, x)
+        rows = 3 * island.nc + island.ns
+        solved = rows == 0
+        if not solved:
+            limit = allowed_systems(rows, spent)
+            if limit > 0:
+                systems = exact_solve(island, tolerance, limit, w, x)
+                spent += cost_of(wp.abs(systems), rows)
+                solved = systems >= 0
+        if solved:
+            if rows < m:
+                for k in range(rows):
+                    x[p.lam + int(x[p.work + m + k, w]), w] = x[island.lam + k, w]
+            running = take_in(p, first, tolerance, w, x) > 0
+        else:
+            running = take_in(p, first, -x.dtype(wp.inf), w, x) > 0
+            spent = 0.0
+    return solved
 
 
 @wp.func(inline=False)
@@ -85,18 +170,12 @@ def solve_islands(p: Problem, tolerance: Any, w: int, x: wp.array2d(dtype=Any)):
     """Replace lam by the solution, island by island; return whether all were solved, and stop where one is not."""
     m = 3 * p.nc + p.ns
     find_islands(p.nc, m, rows_from(x, p.A), w, x, p.work)
+    set_aside(p, w, x)
     solved = bool(True)
     for first in range(m):
-        if solved and int(x[p.work + first, w]) == first:
-            island = island_of(p, first, w, x)
-            rows = 3 * island.nc + island.ns
-            limit = allowed_systems(rows)
-            solved = False
-            if limit > 0:
-                solved = exact_solve(island, tolerance, limit, w, x) >= 0
-            if solved and rows < m:
-                for k in range(rows):
-                    x[p.lam + int(x[p.work + m + k, w]), w] = x[island.lam + k, w]
+        label = int(x[p.work + first, w])
+        if solved and (label == first or label == -1 - first):
+            solved = solve_island(p, first, tolerance, w, x)
     return solved
 
 

@@ -35,7 +35,8 @@ class PGS(Solver):
     """Where a contact, its friction or a joint limit stands between two cases: differentiate the case that was
     computed, or the one in which the loss falls (docs/gradient_care.md). For implicit gradients."""
     kink_width: float | None = None
-    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5."""
+    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5. Joint limits that touch
+    without more load than this are differentiated as open."""
     warm_start: bool = False
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1

@@ -8,9 +8,18 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.pgs_kernels import further_sweeps, gains_energy, needs_matrix, polish, sweep
+from pullback.rigid.solvers.pgs_kernels import further_sweeps, gains_energy, has_held_rows, needs_matrix, polish, sweep
+from pullback.rigid.step.constraint_kernels import (
+    LOWER,
+    SCALAR_BIAS,
+    SCALAR_DIAGONAL,
+    SCALAR_ROWS,
+    is_limit,
+    scalar_dot,
+)
 from pullback.rigid.step.impulse_kernels import apply_impulses, keep_free_velocity, start_cold, start_warm
 from pullback.rigid.step.problem_kernels import Job, write_problem
+from pullback.spatial.arrays import rows_from
 
 VERIFYING_SWEEPS = wp.constant(2)
 """Sweeps after polishing, which show whether that found the solution."""
@@ -112,10 +121,28 @@ def fall_back(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array
 
 
 @wp.func
+def let_go_of_unloaded_limits(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Take joint limits that touch without load for open, whatever rounding says: contact_step.md, section 6."""
+    place = job.scratch
+    scalars = rows_from(scratch, place.scalars)
+    s = rows_from(scratch, place.s)
+    width = scratch.dtype(job.settings.kink_width)
+    for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
+        row = k * SCALAR_ROWS
+        i = place.lam + 3 * nc + k
+        lower = scalars[row + LOWER, w]
+        loaded = scalars[row + SCALAR_DIAGONAL, w] * (scratch[i, w] - lower)
+        if is_limit(scalars, k, w) and loaded > scratch.dtype(0.0) and loaded <= width:
+            speed = scalar_dot(job.scene, scalars, k, rows_from(scratch, place.Y_scalar), s, w)
+            if wp.abs(speed + scalars[row + SCALAR_BIAS, w]) <= width:
+                scratch[i, w] = lower
+
+
+@wp.func
 def resolve(job: Job, nc: int, ns: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
     """Solve for the impulses and move s by them, eq. (3); return the sweeps, negative if they did not converge.
 
-    The problem is written as a matrix too, if that is wanted or swept over.
+    The problem is written as a matrix too, if that is wanted, as for derivatives, or swept over.
     """
     sweeps = int(0)
     if as_matrix or needs_matrix(job, nc, ns):
@@ -130,4 +157,6 @@ def resolve(job: Job, nc: int, ns: int, as_matrix: bool, w: int, scratch: wp.arr
         if not converged:
             if not polish_and_verify(job, nc, ns, w, scratch):
                 sweeps = fall_back(job, nc, ns, count, w, scratch)
+        if as_matrix and has_held_rows(job, sweeps):
+            let_go_of_unloaded_limits(job, nc, ns, w, scratch)
     return sweeps
