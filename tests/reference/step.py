@@ -40,6 +40,9 @@ from tests.reference.tree_energy import tree_correction
 
 Tensor = torch.Tensor
 
+TURNS = 8
+"""How often a step is solved to find which actuators are at their limits."""
+
 
 class Settings(NamedTuple):
     """The step length [s] and the choices of the contact problem."""
@@ -354,7 +357,7 @@ def step(
     pairs: list[Pair] | None = None,
     driven: Actuators | None = None,
 ) -> Outcome:
-    """Return the world one step later; again with actuators held whose forces turn out to exceed their limits."""
+    """Return the world one step later; again with those actuators held whose forces turn out to exceed their limits."""
     options = {"gravity": gravity, "settings": settings, "pairs": pairs}
     M = mass_matrix(model, parameters, q)
     if not settings.implicit:
@@ -366,15 +369,21 @@ def step(
     # kp q at the coordinate after the step, q + dt v, as a function of q and v
     gain, kp, kd, limit = driven.rows.unbind(1)
     driven = Actuators(driven.dofs, torch.stack([gain, kp, kd + settings.dt * kp, limit], 1))
-    held = torch.zeros(len(driven.dofs), dtype=q.dtype)
-    while True:
+
+    def exceeded(velocity: Tensor) -> Tensor:
+        wanted = wanted_forces(model, driven, q, velocity, u).detach()
+        return torch.where(wanted.abs() > driven.rows[:, 3], wanted.sign(), 0.0)
+
+    held = exceeded(qd)
+    for _ in range(TURNS):
         tau, inertias = held_forces(model, driven, held, q, qd, u, settings.dt)
         outcome, velocity = step_under(model, parameters, q, qd, tau, M + torch.diag(inertias), **options)
-        wanted = wanted_forces(model, driven, q, velocity, u).detach()
-        beyond = (wanted.abs() > driven.rows[:, 3]) & (held == 0.0)
-        if not beyond.any():
+        now = exceeded(velocity)
+        now = torch.where(now * held < 0.0, 0.0, now)
+        if bool((now == held).all()):
             return outcome
-        held = torch.where(beyond, wanted.sign(), held)
+        held = now
+    raise AssertionError(f"no set of actuators at their limits was found in {TURNS} turns")
 
 
 def step_under(
