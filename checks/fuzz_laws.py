@@ -65,7 +65,6 @@ class Laws:
         self.v1, self.free = steps.after.qd.double().clone(), self.v0.clone()
         self.u = steps.u.double()
         self.p, self.scale, self.turning_energy = np.zeros((n, nv)), np.zeros((n, nv)), np.zeros(n)
-        self.to_limit = np.zeros((n, nv))
         self.poses: list[Poses] = []
         self.before, self.without, self.after = (np.zeros((len(contacts), 3)) for _ in range(3))
         self.push, self.mobility = np.zeros(n), np.zeros(len(contacts))
@@ -108,8 +107,7 @@ class Laws:
             at = slice(first, first + count)
             rotor = armature[at] + dt * damping[at]
             masses = M[:, at, at] + dt * torch.diag(damping[at])
-            rows = [lone_bias(m, rotor, rate, dt) for m, rate in zip(masses, v[:, at])]
-            h[:, at] += torch.stack(rows)
+            h[:, at] += torch.vmap(lambda m, rate: lone_bias(m, rotor, rate, dt))(masses, v[:, at])  # noqa: B023
         kept = tree_corrections(robot, q, v, M, dt)
         # dampers and servos act at the state after the step, eq. (10) of integration.md, before what corrects
         # the velocity products of trees; the velocity without contact has those at their limits that are so at the end
@@ -117,9 +115,6 @@ class Laws:
         at_the_end = unbounded + slope * (v1 - kept - v)
         tau = at_the_end.clamp(-limit, limit) - damping * (v1 - kept)
         is_held = at_the_end.abs() > limit
-        # one that was held while the step was solved stays so, although in the end it could do with less
-        to_limit = torch.where(limit.isfinite(), limit * at_the_end.sign() - at_the_end, 0.0)
-        self.to_limit[:, v_at] = dt * torch.where(is_held, 0.0, to_limit).numpy()
         ahead, slope = torch.where(is_held, limit * at_the_end.sign(), unbounded), torch.where(is_held, 0.0, slope)
         inertia = M + dt * torch.diag_embed(damping - slope)
         acceleration = torch.linalg.solve(inertia, ahead - h - damping * v) + turning
@@ -242,7 +237,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     if loops:
         motion = laws.v0.abs().amax(1).numpy() + laws.v1.abs().amax(1).numpy() + 1e-3
         check("solved steps: loops that open", take_out_loops(laws, low != high) / motion, solution, solved, every)
-    excess = np.minimum(*(np.maximum(np.maximum(p - high, low - p), 0.0) for p in (laws.p, laws.p - laws.to_limit)))
+    excess = np.maximum(np.maximum(laws.p - high, low - laws.p), 0.0)
     excess /= laws.scale.max(1, keepdims=True) + 1e-6
     check("eq. (1): balance of momentum", excess.max(1), 1e-8 if double else 1e-3, every >= 0, every)
     impulse = dt * contacts.force

@@ -17,17 +17,15 @@ from typing import NamedTuple
 import torch
 
 from pullback.description.compile import Model
+from tests.reference.actuators import Actuators, actuator_forces, coordinate_of_dof
 from tests.reference.dynamics import Parameters, link_poses, mass_matrix
 from tests.reference.step import (
-    Actuators,
     Contact,
     Outcome,
     Pair,
     ScalarRow,
     Settings,
-    actuator_forces,
     contact_jacobian,
-    coordinate_of_dof,
     find_contacts,
     free_velocity,
     friction_rows,

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 
 from pullback.description.compile import COORDINATES, Model
+from tests.reference.actuators import Actuators, actuator_forces, exceeded_limits, held_forces
 from tests.reference.contact_solver import cone_step
 from tests.reference.dynamics import (
     Dof,
@@ -75,13 +76,6 @@ class Pair(NamedTuple):
     restitution: Tensor
 
 
-class Actuators(NamedTuple):
-    """The dofs of one-dof joints that are driven, and gain, kp, kd, effort limit of each, (nu, 4)."""
-
-    dofs: list[int]
-    rows: Tensor
-
-
 class Contact(NamedTuple):
     """A contact: its pair, the gap (), the point halfway between the surfaces (3,), the normal from b to a (3,)."""
 
@@ -122,18 +116,6 @@ def ground_pairs(model: Model, friction: Tensor, restitution: Tensor) -> list[Pa
     return pairs
 
 
-def coordinate_of_dof(model: Model) -> dict[int, int]:
-    """Return, for the dofs of one-dof joints, where their coordinates stand in q."""
-    bodies = [body for body in model.independent_bodies() if COORDINATES[body.kind][1] == 1]
-    return {model.v_start[body.joint.name]: model.q_start[body.joint.name] for body in bodies}
-
-
-def actuators(model: Model, gain: float = 1.0, kp: float = 0.0, kd: float = 0.0, limit: float = torch.inf) -> Actuators:
-    """Return the same actuator on every one-dof joint."""
-    dofs = sorted(coordinate_of_dof(model))
-    return Actuators(dofs, torch.tensor([[gain, kp, kd, limit]] * len(dofs), dtype=torch.float64).reshape(-1, 4))
-
-
 def free_starts(model: Model) -> list[int]:
     """Return where the velocities of free joints start."""
     return [model.v_start[body.joint.name] for body in model.independent_bodies() if body.kind == "free"]
@@ -145,32 +127,6 @@ def replaced(x: Tensor, start: int, values: Tensor) -> Tensor:
 
 
 # -- without contact -----------------------------------------------------------------------------------------------
-
-
-def wanted_forces(model: Model, driven: Actuators, q: Tensor, qd: Tensor, u: Tensor) -> Tensor:
-    """Return gain u - kp q - kd qd of each actuator."""
-    coordinate = coordinate_of_dof(model)
-    gain, kp, kd, _ = driven.rows.unbind(1)
-    return gain * u - kp * q[[coordinate[dof] for dof in driven.dofs]] - kd * qd[driven.dofs]
-
-
-def actuator_forces(model: Model, driven: Actuators | None, q: Tensor, qd: Tensor, u: Tensor | None) -> Tensor:
-    """Return tau = clamp(gain u - kp q - kd qd, -limit, limit), and zero on dofs without an actuator."""
-    if driven is None or u is None:
-        return torch.zeros_like(qd)
-    limit = driven.rows[:, 3]
-    forces = torch.clamp(wanted_forces(model, driven, q, qd, u), -limit, limit)
-    return torch.zeros_like(qd).index_add(0, torch.tensor(driven.dofs), forces)
-
-
-def held_forces(
-    model: Model, driven: Actuators, held: Tensor, q: Tensor, qd: Tensor, u: Tensor, dt: float
-) -> tuple[Tensor, Tensor]:
-    """Return tau, and the inertias (nv,) of forces at the velocity after the step; held ones are at their limits."""
-    forces = torch.where(held == 0.0, wanted_forces(model, driven, q, qd, u), held * driven.rows[:, 3].nan_to_num())
-    inertias = torch.where(held == 0.0, dt * driven.rows[:, 2], 0.0)
-    zero, dofs = torch.zeros_like(qd), torch.tensor(driven.dofs)
-    return zero.index_add(0, dofs, forces), zero.index_add(0, dofs, inertias)
 
 
 def axes_rate(model: Model, v: Tensor) -> Tensor:
@@ -354,7 +310,7 @@ def step(
     pairs: list[Pair] | None = None,
     driven: Actuators | None = None,
 ) -> Outcome:
-    """Return the world one step later; again with actuators held whose forces turn out to exceed their limits."""
+    """Return the world one step later; again with those actuators held whose forces turn out to exceed their limits."""
     options = {"gravity": gravity, "settings": settings, "pairs": pairs}
     M = mass_matrix(model, parameters, q)
     if not settings.implicit:
@@ -366,15 +322,15 @@ def step(
     # kp q at the coordinate after the step, q + dt v, as a function of q and v
     gain, kp, kd, limit = driven.rows.unbind(1)
     driven = Actuators(driven.dofs, torch.stack([gain, kp, kd + settings.dt * kp, limit], 1))
-    held = torch.zeros(len(driven.dofs), dtype=q.dtype)
-    while True:
+    held = exceeded_limits(model, driven, q, qd, u)
+    for _ in range(64):
         tau, inertias = held_forces(model, driven, held, q, qd, u, settings.dt)
         outcome, velocity = step_under(model, parameters, q, qd, tau, M + torch.diag(inertias), **options)
-        wanted = wanted_forces(model, driven, q, velocity, u).detach()
-        beyond = (wanted.abs() > driven.rows[:, 3]) & (held == 0.0)
-        if not beyond.any():
+        before, now = held, exceeded_limits(model, driven, q, velocity, u)
+        held = torch.where(now * before < 0.0, 0.0, now)
+        if bool((held == before).all()):
             return outcome
-        held = torch.where(beyond, wanted.sign(), held)
+    raise AssertionError("which actuators are at their limits was not found")
 
 
 def step_under(

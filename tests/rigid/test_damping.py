@@ -117,6 +117,28 @@ def test_a_servo_at_its_limit_has_no_stiffness(kd):
     assert float(after.qd) == pytest.approx(DT * 3.0 / inertia(arm))
 
 
+@pytest.mark.parametrize("impacts", ["step", "split"])
+@pytest.mark.parametrize(("target", "force"), [(0.05, 3.0), (1e-3, None), (-0.05, -3.0)])
+def test_a_servo_beside_one_at_its_limit(target, force, impacts):
+    """Unbounded, the first would throw the arm, and the second push back with all it has; neither happens."""
+    world = pb.World(gravity=(0.0, 0.0, 0.0))
+    arm = load("pendulum2")
+    world.add(arm, name="arm", actuators=pb.PositionServo(kp=5000.0, kd=20.0, limit=3.0), collision_links=[])
+    sim = world.compile(dt=DT, dtype=F64, impacts=impacts)
+    u = torch.tensor([[1.0, target]], dtype=F64)
+    start, after = sim.initial_state(), sim.step(sim.initial_state(), u)
+    forces = arm.compute_lagrangian_inertia_matrix(start.q)[0] @ after.qd[0] / DT
+    wanted = 5000.0 * (u - after.q) - 20.0 * after.qd
+    torch.testing.assert_close(forces, wanted[0].clamp(-3.0, 3.0), rtol=1e-9, atol=1e-9)
+    assert wanted[0, 0] > 3.0
+    assert abs(float(forces[1])) < 2.9 if force is None else float(forces[1]) == pytest.approx(force)
+    by_u = torch.autograd.functional.jacobian(lambda x: sim.step(start, x).qd[0], u)[:, 0]
+    assert (by_u[:, 0] == 0.0).all()
+    assert bool((by_u[:, 1] != 0.0).all()) == (force is None)
+    ends = [sim.step(start, u + torch.tensor([[0.0, sign * 1e-7]], dtype=F64)).qd[0] for sign in (1.0, -1.0)]
+    torch.testing.assert_close(by_u[:, 1], (ends[0] - ends[1]) / 2e-7, rtol=1e-6, atol=1e-6)
+
+
 def pressing(limit, kp=400.0, kd=1.0, restitution=0.0, **contact):
     """Return a slider of 0.05 kg that a servo presses against a wall, 1 mm away."""
     world = pb.World(gravity=(0.0, 0.0, 0.0), contact=pb.PGS(**contact))

@@ -10,13 +10,12 @@ import torch
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
 from pullback.description.tree import Joint, Limits, Link, Shape, Tree
+from tests.reference.actuators import Actuators, actuators
 from tests.reference.dynamics import description_parameters, link_poses, rotation_of_quaternion
 from tests.reference.step import (
-    Actuators,
     Ball,
     Pair,
     Settings,
-    actuators,
     contact_axes,
     ground_pairs,
     integrate,

@@ -15,8 +15,9 @@ import pullback as pb
 from pullback.description.compile import compile_tree
 from pullback.description.load import read
 from pullback.description.tree import Joint, Limits, Link, Shape, Tree
+from tests.reference.actuators import Actuators, actuators
 from tests.reference.dynamics import description_parameters, link_poses
-from tests.reference.step import Actuators, Ball, Pair, Settings, actuators, rollout
+from tests.reference.step import Ball, Pair, Settings, rollout
 from tests.rigid.worlds import F64, TOES
 
 # the same arithmetic in another order, over a few dozen steps
@@ -154,6 +155,24 @@ def pendulum_at_its_limits(cone: bool, first: tuple[float, float] = (-0.3, 0.3))
     return Case(world, leaves, reference, 5e-3, 10)
 
 
+def arm_with_a_far_target(cone: bool) -> Case:
+    """The servo of the first joint is at its limit all the time, that of the second joins it and leaves it."""
+    robot = pb.load("pendulum2", dtype=F64)
+    world = pb.World(contact=solver(cone), gravity=leaf(0.0, 0.0, 0.0))
+    gains = {"kp": leaf(5000.0), "kd": leaf(20.0), "limit": leaf(3.0)}
+    world.add(robot, name="arm", actuators=pb.PositionServo(**gains), collision_links=[])
+    leaves = {"q": leaf(0.0, 0.0), "qd": leaf(0.0, 0.0), "gravity": world.gravity, **gains}
+    leaves["u"] = torch.tensor([[1.0, target] for target in (0.05, 1e-3, 1e-3, -0.05, 0.0, 0.0)], dtype=F64)
+    leaves["u"].requires_grad_()
+
+    def reference(x):
+        row = torch.stack([x["kp"], x["kp"], x["kd"], x["limit"]])
+        options = {"settings": settings(cone, 1e-2), "driven": Actuators([0, 1], torch.stack([row, row]))}
+        return rollout(robot.model, learned(robot.model, x), x["q"], x["qd"], x["u"], gravity=x["gravity"], **options)
+
+    return Case(world, leaves, reference, 1e-2, 6)
+
+
 def pendulum_locked(cone: bool) -> Case:
     """The first joint has no room between its ends, and starts beside them."""
     return pendulum_at_its_limits(cone, (0.279, 0.279))
@@ -214,6 +233,7 @@ CASES = [
     *[(case, cone) for case in (ball_slides, ball_bounces, balls_collide) for cone in (True, False)],
     (pendulum_at_its_limits, True),
     (pendulum_locked, True),
+    (arm_with_a_far_target, True),
     (laikago_stands, True),
     *[pytest.param(laikago_stands_longer, cone, marks=pytest.mark.slow) for cone in (True, False)],
 ]

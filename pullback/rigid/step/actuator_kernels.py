@@ -20,6 +20,10 @@ from pullback.rigid.step.problem_kernels import Job, Motion
 from pullback.spatial.arrays import load10, rows_from
 
 SECOND = wp.constant(1)
+TOGETHER = wp.constant(8)
+"""How often a step is solved before actuators meet or leave their bounds one at a time,"""
+TURNS = wp.constant(64)
+"""and before those that are held stay so."""
 
 
 @wp.func
@@ -204,29 +208,58 @@ def has_limits_ahead(job: Job, parameters: wp.array2d(dtype=Any), w: int):
 
 
 @wp.func
-def limit_actuators(
+def exceeded_bound(
+    job: Job, a: int, rate: Any, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Let go of actuator a; return the sign of the bound that its force at a rate exceeds, 0 if it is within them."""
+    scratch[job.scratch.held + a, w] = scratch.dtype(0.0)
+    numbers = numbers_of(job, a, parameters, w)
+    side = scratch.dtype(0.0)
+    if is_ahead(job, a, numbers):
+        q = rows_from(scratch, job.scratch.q)
+        force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
+        if force < numbers[LEAST]:
+            side = scratch.dtype(-1.0)
+        if force > numbers[MOST]:
+            side = scratch.dtype(1.0)
+    return side
+
+
+@wp.func
+def guess_limits(
     job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
-    """Hold the actuators whose forces at the velocity after the step exceed their bounds; return whether there are any.
+    """Hold the actuators whose forces exceed their bounds at the velocity before the step, until it is solved."""
+    for a in range(job.scene.nactuator):
+        rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.qd), w)
+        scratch[job.scratch.held + a, w] = exceeded_bound(job, a, rate, u, parameters, w, scratch)
 
-    The velocity stands in scratch. An actuator that is held stays so. In a part of a step forces are those at a
-    velocity further on than its end (docs/derivations/impacts.md, eq. (11)).
+
+@wp.func
+def limit_actuators(
+    job: Job, turn: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Hold actuators whose forces at the velocity after the step exceed a bound, let go of others; return if any was.
+
+    The velocity stands in scratch. One that exceeds the other bound is let go first. `turn` counts how often the step
+    was solved: docs/derivations/integration.md says why this ends. In a part of a step forces are those at a velocity
+    further on than its end (docs/derivations/impacts.md, eq. (11)).
     """
-    q = rows_from(scratch, job.scratch.q)
     beyond = time_ahead(job, w, scratch) / scratch[job.scratch.span, w] - scratch.dtype(1.0)
     zero = scratch.dtype(0.0)
     found = bool(False)
     for a in range(job.scene.nactuator):
-        numbers = numbers_of(job, a, parameters, w)
-        if is_ahead(job, a, numbers) and scratch[job.scratch.held + a, w] == zero:
+        old = scratch[job.scratch.held + a, w]
+        if (turn < TOGETHER or not found) and (turn < TURNS or old == zero):
             rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.velocity), w)
             rate += beyond * (rate - rate_of(job.scene, a, rows_from(scratch, job.scratch.qd), w))
-            force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
-            if force < numbers[LEAST]:
-                scratch[job.scratch.held + a, w] = scratch.dtype(-1.0)
-                found = True
-            if force > numbers[MOST]:
-                scratch[job.scratch.held + a, w] = scratch.dtype(1.0)
+            new = exceeded_bound(job, a, rate, u, parameters, w, scratch)
+            if new * old < zero:
+                new = zero
+            scratch[job.scratch.held + a, w] = new
+            if new != old:
                 found = True
     return found
 

@@ -15,6 +15,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import MAX_EVENTS
+from pullback.rigid.step.actuator_kernels import guess_limits
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.event_kernels import hand_on, keep_counts, keep_event, kept_counts, scratch_of_part
 from pullback.rigid.step.force_kernels import is_driven_finitely
@@ -31,9 +32,8 @@ from pullback.rigid.step.step_kernels import (
     OK,
     OVERFLOW,
     TURNED_FAR,
+    changes_limits,
     contact_problem,
-    exceeds_limits,
-    let_go_of_actuators,
     move,
 )
 from pullback.rigid.step.touch_kernels import (
@@ -127,7 +127,7 @@ def solve_part(
     there are may be more than there is room for.
     """
     asked = int(part)
-    let_go_of_actuators(job, w, scratch)
+    guess_limits(job, u, parameters, w, scratch)
     if part == IMPACT:
         begin_part(job, scratch.dtype(0.0), w, scratch)
     chosen = int(part)
@@ -136,6 +136,7 @@ def solve_part(
     nc = int(0)
     ns = int(0)
     sweeps = int(0)
+    turn = int(0)
     bounces = bool(True)
     again = bool(True)
     while again:
@@ -157,7 +158,8 @@ def solve_part(
         else:
             sweeps = resolve(job, nc, ns, as_matrix, w, scratch)
             if chosen != IMPACT:
-                again = exceeds_limits(job, u, parameters, w, scratch)
+                turn += 1
+                again = changes_limits(job, turn, u, parameters, w, scratch)
             elif bounces:
                 # friction that jams: then without restitution
                 again = impacts_gain(job, nc, ns, w, scratch)

@@ -19,7 +19,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.solvers.pgs_kernels import prepare_contacts
-from pullback.rigid.step.actuator_kernels import has_limits_ahead, limit_actuators
+from pullback.rigid.step.actuator_kernels import guess_limits, has_limits_ahead, limit_actuators
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -134,17 +134,11 @@ def contact_problem(
 
 
 @wp.func
-def let_go_of_actuators(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
-    """Take all forces of actuators to be within their limits, until a step is solved."""
-    for a in range(job.scene.nactuator):
-        scratch[job.scratch.held + a, w] = scratch.dtype(0.0)
-
-
-@wp.func
-def exceeds_limits(
-    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether there are any."""
+def changes_limits(
+    job: Job, turn: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether one is new."""
     place = job.scratch
     velocity = rows_from(scratch, place.velocity)
     found = has_limits_ahead(job, parameters, w)
@@ -152,7 +146,7 @@ def exceeds_limits(
         for v in range(job.scene.topology.nv):
             velocity[v, w] = scratch[place.s + v, w]
         solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
-        found = limit_actuators(job, u, parameters, w, scratch)
+        found = limit_actuators(job, turn, u, parameters, w, scratch)
     return found
 
 
@@ -163,16 +157,17 @@ def solve_step(
 ):  # fmt: skip
     """Write the contact problem and its impulses; return contacts found, scalar rows, and sweeps as `resolve` does.
 
-    Forces of actuators at the velocity after the step may turn out to exceed their limits: then again, with those held.
+    Forces of actuators at the velocity after the step may turn out to exceed their limits, or not to: then again.
     Impacts may turn out to add energy: then again, without bouncing.
     """
     span_whole_step(job, w, scratch)
-    let_go_of_actuators(job, w, scratch)
+    guess_limits(job, u, parameters, w, scratch)
     row = job.scratch.lanes
     lanes = lanes_of(row, w, scratch)
     found = int(0)
     ns = int(0)
     sweeps = int(0)
+    turn = int(0)
     bounces = bool(True)
     again = bool(True)
     while again:
@@ -190,7 +185,8 @@ def solve_step(
             bounces = False
             again = True
         if not again:
-            again = exceeds_limits(job, u, parameters, w, scratch)
+            turn += 1
+            again = changes_limits(job, turn, u, parameters, w, scratch)
         narrow(again, row, w, scratch)
     widen(lanes, row, w, scratch)
     return found, ns, sweeps
