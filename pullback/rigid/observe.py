@@ -10,7 +10,6 @@ import torch
 
 from pullback.core.errors import PullbackError, unknown_name
 from pullback.core.finite import is_readable
-from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.state import Contact, State
 from pullback.rigid.world.integrators import SMOOTH
 
@@ -34,6 +33,9 @@ class ContactTensors(NamedTuple):
     """From the second shape to the first (B, C, 3)."""
     force: Tensor
     """On the first shape [N] in world axes (B, C, 3)."""
+    couple: Tensor
+    """Torques [N·m] about `point` on the first and on the second shape (B, C, 2, 3): none but where a step is split at
+    touches, and forces act at other points during it."""
 
 
 def contact_tensors(sim: Sim, inputs: Inputs) -> ContactTensors:
@@ -51,13 +53,18 @@ def contact_tensors(sim: Sim, inputs: Inputs) -> ContactTensors:
         report = sim._programs.contacts()(*inputs)
         found = report[:, 0].detach()
     room = sim.arrays.max_contacts
-    records = report[:, 1:].unflatten(1, (room, REPORT_ROWS))
+    records = report[:, 1:].unflatten(1, (room, sim._programs.record_rows))
     there = torch.arange(room, device=found.device) < found[:, None]
     records = torch.where(there[..., None], records, torch.zeros_like(records))
     pair = torch.where(there, records[..., 0].detach(), -torch.ones_like(found[:, None])).long()
     # on a GPU nothing is looked at: contacts without room show
-    force = torch.where((found > room)[:, None, None], torch.full_like(records[..., 8:], torch.nan), records[..., 8:])
-    return ContactTensors(pair, records[..., 1], records[..., 2:5], records[..., 5:8], force)
+    force = records[..., 8:11]
+    force = torch.where((found > room)[:, None, None], torch.full_like(force, torch.nan), force)
+    couple = force.new_zeros(*force.shape[:2], 2, 3)
+    if sim._programs.splits:
+        moment, arm = records[..., 12:].unflatten(2, (2, 2, 3)).unbind(2)
+        couple = moment - torch.linalg.cross(arm, force[:, :, None].expand_as(arm))
+    return ContactTensors(pair, records[..., 1], records[..., 2:5], records[..., 5:8], force, couple)
 
 
 def contact_wrenches(
@@ -67,9 +74,12 @@ def contact_wrenches(
     signs = np.stack([pair_signs(sim, link, other) for link in links], -1)
     # contacts that are not there take the last row
     weights = torch.as_tensor(np.concatenate([signs, np.zeros((1, len(links)))]), dtype=sim.dtype, device=sim.device)
-    force = weights[contacts.pair][..., None] * contacts.force[:, :, None]
+    sign = weights[contacts.pair][..., None]
+    force = sign * contacts.force[:, :, None]
     arm = contacts.point[:, :, None] - origins[:, None]
-    return force.sum(1), torch.linalg.cross(arm, force).sum(1)
+    first, second = contacts.couple[:, :, None].unbind(3)
+    torque = torch.linalg.cross(arm, force) + torch.where(sign > 0, first, second) * sign
+    return force.sum(1), torque.sum(1)
 
 
 def pair_signs(sim: Sim, body: str, other: str | None) -> np.ndarray:
@@ -111,10 +121,10 @@ def report(sim: Sim, state: State, inputs: Inputs) -> list[tuple[int, list[Conta
         return [(0, [])] * len(state.q)
     with torch.no_grad():
         (rows,) = sim._programs.contacts().run(inputs)
-    worlds = []
+    worlds, size = [], sim._programs.record_rows
     for found, *numbers in rows.tolist():
         present = range(min(int(found), sim.arrays.max_contacts))
-        records = [numbers[REPORT_ROWS * c : REPORT_ROWS * (c + 1)] for c in present]
+        records = [numbers[size * c : size * (c + 1)] for c in present]
         worlds.append((int(found), [_contact(sim, record) for record in records]))
     return worlds
 
@@ -122,5 +132,5 @@ def report(sim: Sim, state: State, inputs: Inputs) -> list[tuple[int, list[Conta
 def _contact(sim: Sim, record: Sequence[float]) -> Contact:
     pair, names = int(record[0]), sim.arrays.shape_names
     shapes = names[sim.arrays.pair_a[pair]], names[sim.arrays.pair_b[pair]]
-    x, y, z, nx, ny, nz, fx, fy, fz = record[2:]
+    x, y, z, nx, ny, nz, fx, fy, fz = record[2:11]
     return Contact(shapes, record[1], (x, y, z), (nx, ny, nz), (fx, fy, fz))

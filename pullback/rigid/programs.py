@@ -15,6 +15,7 @@ from pullback.core.program import Operator, Program
 from pullback.rigid import report_kernels, rollout_kernels
 from pullback.rigid.compile.compile import SceneArrays, make_scene
 from pullback.rigid.compile.layout import LAST, PARAMETERS, SCRATCH, Sizes, forward_rows, kept_parts
+from pullback.rigid.compile.scene import RECORD_ROWS
 from pullback.rigid.solvers.solver import Solver
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.variants import ShapeSet, Step, contact_step, for_gpu, shape_set, smooth_step
@@ -109,7 +110,7 @@ class WorldPrograms:
             "the rollout", rollout_kernels.kernels, shares=True, plain_outputs=1, gradient_advice=GRADIENT_ADVICE
         )
 
-    def sizes(self, slots: int = 0) -> Sizes:
+    def sizes(self, slots: int = 0, *, reports: bool = False) -> Sizes:
         """Return the sizes of this world's arrays."""
         a = self.arrays
         return Sizes(
@@ -131,6 +132,7 @@ class WorldPrograms:
             hulls=a.geometry.has_hulls,
             stages=self.stages,
             splits=self.splits,
+            reports=reports,
             slots=slots,
             solver=self.contact,
         )
@@ -157,11 +159,18 @@ class WorldPrograms:
         a = self.arrays
         return states * a.nq, states * a.nv, states * self.nimpulse, rollout_kernels.STATUS_ROWS
 
+    @property
+    def record_rows(self) -> int:
+        """Rows of a contact in a report."""
+        return int(RECORD_ROWS) if self.splits else report_kernels.REPORT_ROWS
+
     def _contacts(self) -> Program:
         return self._bind(
             self._operator("contacts", report_kernels.kernels, shares=True),
-            (1 + report_kernels.REPORT_ROWS * self.arrays.max_contacts,),
+            (1 + self.record_rows * self.arrays.max_contacts,),
             Every(1).plan(1),
+            read_outputs=int(self.splits),
+            reports=True,
         )
 
     def _linearize(self) -> Program:
@@ -212,10 +221,17 @@ class WorldPrograms:
         )
 
     def _bind(
-        self, operator: Operator, rows: tuple[int, ...], plan: Plan, *, skipped: int = 0, read_outputs: int = 0
+        self,
+        operator: Operator,
+        rows: tuple[int, ...],
+        plan: Plan,
+        *,
+        skipped: int = 0,
+        read_outputs: int = 0,
+        reports: bool = False,
     ) -> Program:
         arrays, contact = self.arrays, self.contact
-        sizes = self.sizes(plan.slots)
+        sizes = self.sizes(plan.slots, reports=reports)
         parameters, _ = PARAMETERS.place(sizes)
         scratch, total = SCRATCH.place(sizes)
         parts = kept_parts(sizes)
@@ -228,7 +244,7 @@ class WorldPrograms:
             job.settings.ahead = self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.has_trees = int(self.has_trees)
-            job.nkept_part, job.kept_parts = parts, total
+            job.nkept_part, job.kept_parts, job.reports = parts, total, int(reports)
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)

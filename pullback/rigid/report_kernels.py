@@ -6,26 +6,15 @@ import warp as wp
 
 from pullback.core.array_struct import array_struct
 from pullback.core.modules import made_once
-from pullback.rigid.compile.scene import (
-    ADJ_CONTACT_ROWS,
-    ADJ_GAP,
-    ADJ_NORMAL,
-    ADJ_POINT,
-    CONTACT_ROWS,
-    GAP,
-    NORMAL,
-    PAIR,
-    POINT,
-)
+from pullback.rigid.compile.scene import CONTACT_ROWS, GAP, NORMAL, PAIR, POINT
 from pullback.rigid.rollout_kernels import INPUTS, add_result, copy_state
-from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, TANGENT
-from pullback.rigid.step.jacobian_kernels import tangents_vjp
 from pullback.rigid.step.lanes_kernels import together
 from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.record_kernels import add_geometry_cotangents, add_impulse_cotangent, contact_impulse
 from pullback.rigid.step.step_kernels import solve_step
 from pullback.rigid.step.step_vjp_kernels import impulse_cotangents, problem_vjp
 from pullback.rigid.step.variants import Step
-from pullback.spatial.arrays import accumulate, load3, rows_from, store
+from pullback.spatial.arrays import load3, rows_from, store
 
 # rows of a contact in the report: pair, gap, point, normal, force on shape a in world axes
 REPORT_ROWS = 11
@@ -37,29 +26,21 @@ def add_contact_cotangents(
     job: Job, nc: int, adj_report: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
 ):
     """Add the cotangents of gaps, points, normals and forces to those of contacts and impulses, eq. (12)."""
-    place = job.scratch
-    contacts = rows_from(scratch, place.contacts)
-    adj_contacts = rows_from(scratch, place.adj_contacts)
-    dt = scratch.dtype(job.settings.dt)
     for c in range(nc):
         row = 1 + c * ROWS
-        n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
-        t1 = load3(scratch, place.blocks + c * BLOCK_ROWS + TANGENT, w)
-        impulse = load3(scratch, place.lam + 3 * c, w)
-        push = load3(adj_report, row + 8, w) / dt
-        asked = wp.vector(wp.dot(n, push), wp.dot(t1, push), wp.dot(wp.cross(n, t1), push))
-        accumulate(scratch, place.adj_lam + 3 * c, w, asked)
-        adj_n = load3(adj_report, row + 5, w) + impulse[0] * push
-        adj_n = adj_n + tangents_vjp(n, impulse[1] * push, impulse[2] * push)
-        out = c * ADJ_CONTACT_ROWS
-        adj_contacts[out + ADJ_GAP, w] = adj_contacts[out + ADJ_GAP, w] + adj_report[row + 1, w]
-        accumulate(adj_contacts, out + ADJ_POINT, w, load3(adj_report, row + 2, w))
-        accumulate(adj_contacts, out + ADJ_NORMAL, w, adj_n)
+        push = load3(adj_report, row + 8, w) / scratch.dtype(job.settings.dt)
+        add_impulse_cotangent(job, c, push, w, scratch)
+        add_geometry_cotangents(job, c, row + 1, w, adj_report, scratch)
 
 
 @made_once
 def kernels(kind: Step):
     """Return the kernels of the report on contacts: how many there are, then REPORT_ROWS for each."""
+    if kind.splits:
+        # imported lazily: few worlds are split
+        from pullback.rigid import split_report_kernels
+
+        return split_report_kernels.kernels(kind)
     real = kind.real
     a = wp.array2d(dtype=real)
     Inputs = array_struct("rollout_inputs", INPUTS, real)
@@ -76,21 +57,15 @@ def kernels(kind: Step):
         found, ns, sweeps = solve(job, False, inputs.controls, inputs.parameters, w, scratch)
         nc = wp.min(found, job.scene.max_contacts)
         contacts = rows_from(scratch, place.contacts)
-        blocks = rows_from(scratch, place.blocks)
-        lam = rows_from(scratch, place.lam)
         dt = real(job.settings.dt)
         report[0, w] = real(found)
         for c in range(nc):
-            n = load3(contacts, c * CONTACT_ROWS + NORMAL, w)
-            t1 = load3(blocks, c * BLOCK_ROWS + TANGENT, w)
-            impulse = load3(lam, 3 * c, w)
             row = 1 + c * ROWS
             report[row, w] = contacts[c * CONTACT_ROWS + PAIR, w]
             report[row + 1, w] = contacts[c * CONTACT_ROWS + GAP, w]
             store(report, row + 2, w, load3(contacts, c * CONTACT_ROWS + POINT, w))
-            store(report, row + 5, w, n)
-            force = impulse[0] * n + impulse[1] * t1 + impulse[2] * wp.cross(n, t1)
-            store(report, row + 8, w, force / dt)
+            store(report, row + 5, w, load3(contacts, c * CONTACT_ROWS + NORMAL, w))
+            store(report, row + 8, w, contact_impulse(job, c, w, scratch) / dt)
 
     @wp.kernel(module=kind.module("contacts_vjp"))
     def vjp(

@@ -7,7 +7,6 @@ import torch
 from pullback.control.costs.costs import Blocks, BoundCost, Cost, Place, Values
 from pullback.core.errors import PullbackError
 from pullback.rigid.observe import pair_signs
-from pullback.rigid.report_kernels import REPORT_ROWS
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.integrators import SMOOTH
@@ -124,12 +123,12 @@ class _BoundForce(BoundCost):
         if len(parameters) > 1:
             parameters = parameters[numbers % len(parameters)]
         (report,) = self.sim._programs.contacts().run((q, qd, self.impulses, u, parameters))
-        found, records = report[:, 0], report[:, 1:].unflatten(1, (-1, REPORT_ROWS))
+        found, records = report[:, 0], report[:, 1:].unflatten(1, (-1, self.sim._programs.record_rows))
         room = records.shape[1]
         present = torch.arange(room, device=q.device) < found[:, None]
         pair = torch.where(present, records[..., 0], 0.0).long()
         signs = torch.where(present, self.signs[pair], 0.0)
         # unwritten records are uninitialised
-        force = torch.where(present[..., None], signs[..., None] * records[..., 8:], 0.0).sum(1)
+        force = torch.where(present[..., None], signs[..., None] * records[..., 8:11], 0.0).sum(1)
         known = (found <= room) & torch.cat([q, qd, u], -1).isfinite().all(-1)
         return torch.where(known[:, None], force, float("nan"))

@@ -15,6 +15,7 @@ from pullback.rigid.compile.scene import (
     COMPENSATION_ROWS,
     CONTACT_ROWS,
     COUPLING_ROWS,
+    EVENT_NUMBERS,
     LOOP_ROWS,
     MATERIAL_ROWS,
     MAX_CANDIDATES,
@@ -22,6 +23,7 @@ from pullback.rigid.compile.scene import (
     MOTION_ROWS,
     PAIR_ROWS,
     POSE_ROWS,
+    RECORD_ROWS,
     SHAPE_ROWS,
     TREE_ROWS,
 )
@@ -64,6 +66,8 @@ class Sizes:
     """Evaluations of the acceleration in an explicit step."""
     splits: bool
     """Steps are split where something touches."""
+    reports: bool
+    """Forces of contacts are asked for, not the state after a step."""
     slots: int
     """States that the adjoint of a rollout keeps in scratch."""
     solver: Solver
@@ -163,6 +167,7 @@ SCRATCH = Layout(
     Rows("trial_poses", lambda n: int(POSE_ROWS) * n.nbody * n.splits),
     Rows("trial_motion", lambda n: int(MOTION_ROWS) * n.nbody * n.splits),
     Rows("trial_contacts", lambda n: int(CONTACT_ROWS) * n.contacts * n.splits),
+    Rows("records", lambda n: _record_rows(n), "forces of contacts in all parts (step/record_kernels.py)"),
     Rows("stages", lambda n: (n.stages + 1) * (n.nq + 2 * n.nv) if n.stages else 0, "q, qd, qdd of a stage"),
     # -- where the problem is written as a matrix: a step that may be polished, and every adjoint
     Rows("A", lambda n: n.m * n.m),
@@ -191,7 +196,12 @@ SCRATCH = Layout(
             Rows("next_adj_impulses", lambda n: n.impulses),
         ),
     ),
-    Rows("events", lambda n: int(MAX_EVENTS) * (3 + n.nq + 2 * n.nv) * n.splits, "touches of a step that is split"),
+    Rows(
+        "events",
+        lambda n: int(MAX_EVENTS) * (int(EVENT_NUMBERS) + n.nq + 2 * n.nv) * n.splits,
+        "touches of a step that is split",
+    ),
+    Rows("adj_records", lambda n: _record_rows(n)),
     Rows("adj_ahead", lambda n: 1 * n.splits, "of the inertias of what looks ahead, by how far, in terms y^T M z"),
     Rows("adj_before", lambda n: n.nv * n.splits, "of qd, by the way to a touch"),
     Rows("kept_adj_impulses", lambda n: n.impulses * n.splits),
@@ -245,6 +255,10 @@ def kept_parts(sizes: Sizes) -> int:
     """Return how many parts of a split step its adjoint keeps as they were solved: none where contacts are many."""
     fits = KEPT_PARTS * SCRATCH.rows_until(LAST, sizes) <= MOST_KEPT_ROWS
     return KEPT_PARTS if sizes.splits and fits else 0
+
+
+def _record_rows(sizes: Sizes) -> int:
+    return (2 + int(RECORD_ROWS) * sizes.contacts) * sizes.splits * sizes.reports
 
 
 def _hull_rows() -> int:

@@ -77,6 +77,8 @@ MAX_CANDIDATES = wp.constant(32)  # of a pair
 POSE_ROWS = wp.constant(12)  # R_WB row by row, p_WB
 
 MAX_EVENTS = wp.constant(8)  # touches that a step is split at
+EVENT_NUMBERS = wp.constant(4)  # of a touch, before its q, qd and velocity (step/event_kernels.py)
+RECORD_ROWS = wp.constant(24)  # of a contact's forces in a step that is split (step/record_kernels.py)
 
 MOTION_ROWS = wp.constant(12)  # a body's velocity and wrench
 TREE_ROWS = wp.constant(8)

@@ -8,6 +8,7 @@ from typing import Any
 
 import warp as wp
 
+from pullback.rigid.compile.scene import EVENT_NUMBERS
 from pullback.rigid.step.lanes_kernels import alone
 from pullback.rigid.step.part_forces_kernels import begin_part
 from pullback.rigid.step.problem_kernels import Job
@@ -17,7 +18,7 @@ from pullback.spatial.arrays import rows_from
 SPAN = wp.constant(0)  # time that was left before it
 TIME = wp.constant(1)  # from there to the touch; negative: it begins with one
 WHAT = wp.constant(2)
-EVENT_NUMBERS = wp.constant(3)
+WORK = wp.constant(3)  # derivative of the loss by TIME, through reported forces of the way there
 
 
 @wp.func
@@ -28,7 +29,7 @@ def event_row(job: Job, k: int):
 
 @wp.func
 def keep_event(
-    job: Job, k: int, span: Any, time: Any, what: int, w: int, scratch: wp.array2d(dtype=Any),
+    job: Job, k: int, span: Any, time: Any, what: int, work: Any, w: int, scratch: wp.array2d(dtype=Any),
     events: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Keep a touch: the state it starts from, which is that in scratch, and the velocity that leads to it."""
@@ -39,6 +40,7 @@ def keep_event(
     events[row + SPAN, w] = span
     events[row + TIME, w] = time
     events[row + WHAT, w] = scratch.dtype(what)
+    events[row + WORK, w] = work
     for r in range(nq):
         events[row + EVENT_NUMBERS + r, w] = scratch[place.q + r, w]
     for r in range(nv):

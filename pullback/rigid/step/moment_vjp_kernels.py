@@ -10,9 +10,9 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, GAP, PAIR
+from pullback.rigid.compile.scene import ADJ_CONTACT_ROWS, ADJ_GAP, CONTACT_ROWS, EVENT_NUMBERS, GAP, PAIR
 from pullback.rigid.step.constraint_kernels import DOF, SCALAR_ROWS, SIGN, is_limit
-from pullback.rigid.step.event_kernels import EVENT_NUMBERS, SPAN, TIME, WHAT, event_row
+from pullback.rigid.step.event_kernels import SPAN, TIME, WHAT, WORK, event_row
 from pullback.rigid.step.integrate_kernels import integrate_vjp, turn_axes_vjp
 from pullback.rigid.step.path_kernels import way_rate, way_share, write_way
 from pullback.rigid.step.problem_kernels import Job
@@ -103,7 +103,7 @@ def moment_vjp(
     one = scratch.dtype(1.0)
     share, by_time = way_share(job, time, span)
     way_vjp(job, time, span, q, qd, velocity, w, scratch)
-    adj_time = -adj_left
+    adj_time = events[row + WORK, w] - adj_left
     for v in range(scene.topology.nv):
         adj_time += scratch[place.zeta + v, w] * way_rate(by_time, qd[v, w], velocity[v, w])
         adj_time += scratch[place.gamma + v, w] * (velocity[v, w] - qd[v, w]) / span

@@ -21,13 +21,10 @@ from pullback.rigid.step.constraint_kernels import (
     SLOPE,
     is_limit,
 )
-from pullback.rigid.step.path_kernels import may_swing_in, touch_tolerance
+from pullback.rigid.step.path_kernels import RESTING, may_swing_in, touch_tolerance
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.touch_kernels import contact_closing_time, limit_closing_time
 from pullback.spatial.arrays import rows_from
-
-RESTING = wp.constant(1e-6)
-"""Contacts that are closer [m, rad], and do not approach, take part in an impact."""
 
 
 @wp.func

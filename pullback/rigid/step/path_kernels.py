@@ -36,6 +36,8 @@ FAR_TURN = wp.constant(0.2)
 ARC = wp.constant(0.1)
 MOST_ARCS = wp.constant(64)
 HALVINGS = wp.constant(5)
+RESTING = wp.constant(1e-6)
+"""Contacts that are closer [m, rad], and do not approach, take part in an impact."""
 
 
 @wp.func
@@ -48,6 +50,12 @@ def touch_tolerance(x: wp.float32):
 def touch_tolerance(x: wp.float64):  # noqa: F811
     """Return the gap [m, rad] below which things touch."""
     return wp.float64(1e-11)
+
+
+@wp.func
+def least_reach(margin: Any):
+    """Return how far contacts are sought at least: what touches, or rests, is seen without a margin too."""
+    return wp.max(margin, type(margin)(RESTING) + touch_tolerance(margin))
 
 
 # -- the way to a touch ------------------------------------------------------------------------------------------------
@@ -164,7 +172,7 @@ def trial_touch(
         row = place.contacts + c * CONTACT_ROWS
         pair = int(scratch[row + PAIR, w])
         if pair != last_pair:
-            reach = scratch.dtype(job.settings.margin) + scratch.dtype(2.0) * scratch[row + GAP, w]
+            reach = least_reach(scratch.dtype(job.settings.margin)) + scratch.dtype(2.0) * scratch[row + GAP, w]
             count = collide_one(
                 scene, poses, rows_from(parameters, job.parameters.shapes), reach, w, contacts,
                 rows_from(scratch, place.candidates), rows_from(scratch, place.hulls), pair, 0,

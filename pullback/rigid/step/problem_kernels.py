@@ -44,6 +44,7 @@ class Job:
     has_trees: int  # 1: bodies hang on others, and the step keeps the energy of those that turn fast
     nkept_part: int  # parts of a split step, from the first on, that its adjoint keeps as they were solved
     kept_parts: int  # the row at which scratch of the second part starts; each has that of a step
+    reports: int  # 1: a split step adds up the forces of its contacts
     nstate: int  # rows of a state
     nimpulse: int  # rows of impulses in a state: none unless the solver starts warm
     skipped: int  # 1: the initial state is not among those returned

@@ -25,6 +25,7 @@ from pullback.rigid.step.part_forces_kernels import begin_part
 from pullback.rigid.step.part_rows_kernels import begins_with_impact, set_aside, settle, write_impact_rows
 from pullback.rigid.step.path_kernels import ARC, MOST_ARCS, largest_turn, write_way
 from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.record_kernels import MOST, add_to_records, stage_of, work_on_records
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
@@ -168,19 +169,6 @@ def solve_part(
 
 
 @wp.func
-def solve_unsplit(
-    job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    scratch: wp.array2d(dtype=Any),
-):  # fmt: skip
-    """Do what `solve_step` does, for reports of a step that is not split, with the code of its parts."""
-    begin_part(job, scratch.dtype(job.settings.dt), w, scratch)
-    chosen, nc, ns, found, nscalar, sweeps = solve_part(
-        job, WHOLE, 0, -1, False, as_matrix, u, parameters, w, scratch
-    )  # fmt: skip
-    return found, ns, sweeps
-
-
-@wp.func
 def solve_unless_touched(
     job: Job, as_matrix: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
@@ -262,6 +250,30 @@ def following(
 
 
 @wp.func
+def report_part(
+    job: Job, pulls_back: bool, part: int, after: int, share: Any, events: int, touched: int, nc: int, close: int,
+    w: int, scratch: wp.array2d(dtype=Any), records: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add the forces of a part to those of the step; to pull back, return the derivative by its share of the step.
+
+    Of a drift that a touch ends only a share has happened.
+    """
+    happened = type(share)(1.0)
+    if after == IMPACT:
+        happened = share
+    is_first = events == 0 and touched < 0
+    work = type(share)(0.0)
+    if pulls_back:
+        work = work_on_records(job, is_first, nc, w, scratch, records)
+    else:
+        found = wp.min(close, job.scene.max_contacts)
+        add_to_records(job, is_first, stage_of(events, part == IMPACT), happened, nc, found, w, scratch, records)
+        most = job.scratch.records + MOST
+        records[most, w] = wp.max(records[most, w], scratch.dtype(close))
+    return work
+
+
+@wp.func
 def do_parts(
     job: Job, keeps: bool, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
@@ -295,10 +307,13 @@ def do_parts(
             followed = scratch.dtype(ARC) * scratch.dtype(MOST_ARCS)
             if largest_turn(job, nc, found, parameters, w, here) > followed:
                 status = status | TURNED_FAR
+        work = scratch.dtype(0.0)
+        if job.reports == 1 and (chosen != DRIFT or after != WHOLE):
+            work = report_part(job, keeps, chosen, after, time / left, events, touched, nc, close, w, here, scratch)
         if after == IMPACT or chosen == IMPACT:
             there = scratch_of_part(job, next_index, scratch)
             if keeps and (after == IMPACT or touched < 0):
-                keep_event(job, events, left, time, what, w, here, scratch)
+                keep_event(job, events, left, time, what, work / left, w, here, scratch)
             if after == IMPACT:
                 drift(job, time, w, here, there)
                 left = time_left(job, left, time)

@@ -24,6 +24,7 @@ from pullback.rigid.step.dynamics_kernels import solve_transposed
 from pullback.rigid.step.event_kernels import (
     TIME,
     WHAT,
+    WORK,
     carry_cotangents,
     event_row,
     hand_back,
@@ -35,6 +36,7 @@ from pullback.rigid.step.event_kernels import (
 from pullback.rigid.step.moment_vjp_kernels import moment_vjp, way_vjp
 from pullback.rigid.step.path_kernels import way_share
 from pullback.rigid.step.problem_kernels import Job
+from pullback.rigid.step.record_kernels import add_record_cotangents, set_aside_vjp, stage_of
 from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
 from pullback.rigid.step.split_kernels import (
     DONE,
@@ -190,8 +192,8 @@ def ahead_vjp(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.a
 
 
 @wp.func
-def part_motion_vjp(job: Job, part: int, time: Any, nc: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Pull the cotangents of the state after a part of a step back to its velocity, as gamma, and to q and qd.
+def part_motion_vjp(job: Job, part: int, time: Any, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
+    """Pull the cotangents of the state after a part of a step back to its impulses, and to q and qd.
 
     `time` is that of a drift. What qd gets is kept in `adj_before`. Return the derivative by the span.
     """
@@ -206,6 +208,7 @@ def part_motion_vjp(job: Job, part: int, time: Any, nc: int, w: int, scratch: wp
             adj_span = drift_vjp(job, time, w, scratch)
         else:
             impact_velocity_vjp(job, w, scratch)
+    impulses_vjp(job, nc, ns, False, w, scratch)
     return adj_span
 
 
@@ -231,7 +234,6 @@ def part_vjp(
     place = job.scratch
     adj_span = scratch.dtype(0.0)
     scratch[place.adj_ahead, w] = adj_span
-    impulses_vjp(job, nc, ns, False, w, scratch)
     solution_vjp(job, nc, ns, sweeps, False, u, parameters, w, adj_parameters, scratch)
     if part == IMPACT:
         # M (v2 - v1) = J^T lam takes the place of the equations of motion
@@ -297,8 +299,18 @@ def parts_vjp(
             if index >= job.nkept_part:
                 solve_again(job, part, k, u, parameters, w, scratch, here)
         nc, ns, sweeps = kept_counts(job, w, here)
-        adj_span = part_motion_vjp(job, part, time, nc, w, here)
+        adj_span = part_motion_vjp(job, part, time, nc, ns, w, here)
+        is_first = k == 0 and (part != IMPACT or time < zero)
+        stage = stage_of(k, part == IMPACT)
+        if job.reports == 1:
+            share = scratch.dtype(1.0)
+            if part == DRIFT:
+                share = time / here[job.scratch.span, w]
+                adj_span -= share * scratch[event_row(job, k) + WORK, w]
+            add_record_cotangents(job, is_first, stage, share, nc, w, here, scratch)
         adj_span += part_vjp(job, part, nc, ns, sweeps, u, parameters, w, adj_u, adj_parameters, here, nowhere)
+        if job.reports == 1 and is_first:
+            set_aside_vjp(job, stage, nc, parameters, w, adj_parameters, here, scratch)
         if part == UNSPLIT:
             part = DONE
         else:

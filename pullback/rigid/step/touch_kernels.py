@@ -43,6 +43,7 @@ from pullback.rigid.step.path_kernels import (
     FAR_TURN,
     find_movers,
     largest_turn,
+    least_reach,
     march,
     touch_tolerance,
     trial_touch,
@@ -95,11 +96,11 @@ def margin_ahead(
 
     In an impact, which takes no time, velocities of bodies are not known.
     """
-    reach = margin
+    reach = least_reach(margin)
     if dt > type(dt)(0.0):
         va, spin_a = shape_velocity(scene, poses, shapes, dynamics, scene.pair_a[pair], w)
         vb, spin_b = shape_velocity(scene, poses, shapes, dynamics, scene.pair_b[pair], w)
-        reach = margin + dt * (wp.length(va - vb) + spin_a + spin_b)
+        reach += dt * (wp.length(va - vb) + spin_a + spin_b)
     return reach
 
 

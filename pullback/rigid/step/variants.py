@@ -148,15 +148,14 @@ def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
     from pullback.rigid.step.force_kernels import free_forces
     from pullback.rigid.step.part_forces_kernels import part_forces
     from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
-    from pullback.rigid.step.split_kernels import solve_unless_touched, solve_unsplit
+    from pullback.rigid.step.split_kernels import solve_unless_touched
     from pullback.rigid.step.split_vjp_kernels import part_mass_matrix_vjp
-    from pullback.rigid.step.step_kernels import solve_step, solve_unless_split
+    from pullback.rigid.step.step_kernels import solve_unless_split
 
     # these call what they take the place of, and the others call them
     for old, new in ((free_forces, part_forces), (mass_matrix_vjp, part_mass_matrix_vjp)):
         replaced[old] = variant(new, name, replaced)
-    pairs = ((solve_unless_split, solve_unless_touched), (solve_step, solve_unsplit))
-    return {old: variant(new, name, replaced) for old, new in pairs}
+    return {solve_unless_split: variant(solve_unless_touched, name, replaced)}
 
 
 def compensation_functions() -> dict[Any, Any]:
