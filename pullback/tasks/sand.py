@@ -3,9 +3,9 @@
 A body slides along a rail above a bed of dry sand, with friction, and has one leg: a hip that swings and a knee that
 lengthens it, each with a servo of limited force. A sum of four sine waves of one frequency and different phases is the
 target of each: 10 numbers are sought, so that the body is as far as possible after 1.2 s, two strokes. At the start the
-leg moves a little at random above the sand or in it; of a few such movements the one that comes furthest is improved, as
-the gradient of a leg that does not meet the sand says nothing of it. What is to be found: to reach into the sand and push, not so deep
-that the servos stall, and to come back above it. In a slice of sand as wide as the foot.
+leg moves a little at random above the sand or in it; of a few such movements the one that comes furthest is improved,
+as the gradient of a leg in the air says nothing of the sand. What is to be found: to reach into the sand and push, not
+so deep that the servos stall, and to come back above it. In a slice of sand as wide as the foot.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Leg:
         self.most = torch.tensor([SWING, REACH]).to(self.sines)
 
     def first(self, seeds: range) -> tuple[Tensor, Tensor]:
-        """Return waves to begin with (S, 10), for each seed those of its TRIES random ones that come furthest, and how far."""
+        """Return waves to begin with (S, 10), the best of TRIES random ones for each seed, and their ways [m] (S,)."""
         draws = [torch.randn(TRIES, 2 * (WAVES + 1), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
         tries = NOISE * torch.stack(draws).to(self.sines)
         with torch.no_grad():
