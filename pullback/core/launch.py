@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
 
+from pullback.core.lanes import GROUP, constant_rows, lanes_of
 from pullback.core.modules import record
 from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
@@ -76,6 +77,8 @@ class Launcher:
         self.constants = constants
         self.work = work
         self.steps = constants.steps if hasattr(constants, "stop") and device == "cpu" else 0
+        self.in_lanes = device == "cpu" and lanes_of(kernel) is not None
+        self.constant_rows = constant_rows(constants) if self.in_lanes else 0
         self.sharing = Sharing()
         self._local = threading.local()
 
@@ -97,6 +100,8 @@ class Launcher:
             self._block(len(arrays))(arrays, 0, 0, worlds, stream)
             return
         size = max(-(-worlds // (shards if fixed else PIECES * shards)), -(-WORLDS_PER_SHARD // self.work))
+        if self.in_lanes:
+            size = -(-size // GROUP) * GROUP
         pieces = iter(range(0, worlds, size))
 
         def work(shard: int) -> None:
