@@ -30,7 +30,7 @@ _SCRATCH = threading.local()
 class LaunchArrays:
     """The arrays of one launch in the kernel's order, and the tensors that must stay alive until it is done."""
 
-    def __init__(self, inputs: Sequence[Tensor | None], work: int = 1) -> None:
+    def __init__(self, inputs: Sequence[Tensor | None], work: float = 1) -> None:
         reference = inputs[0]
         assert reference is not None
         self.reference = reference

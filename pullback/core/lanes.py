@@ -49,11 +49,16 @@ def in_lanes(source: str, lanes: Lanes, real: str) -> str:
     source = without_adjoints(source)
     first = re.search(r"^struct ", source, re.MULTILINE)
     arguments = re.search(r"struct (wp_args_\w+) \{\n(.*?)\n\};", source, re.DOTALL)
-    assert first is not None and arguments is not None
+    assert first is not None
+    assert arguments is not None
     fields = [line.strip(" ;").rsplit(" ", 1) for line in arguments[2].splitlines()]
+    unknown = {*lanes.writes, *lanes.scratch}.difference(name for _, name in fields)
+    if unknown:
+        raise ValueError(f"{arguments[1]} has no argument {', '.join(sorted(unknown))}")
     body = re.sub(rf"\bwp::{real}\b|\b{_NUMBERS[real]}\b", "wp::lanes", source[first.start() :])
     loop = re.search(
-        r"for \(size_t task_index = 0; .*\n +\{\n +(\w+<wp_linear_contiguous>)\(\*dim, task_index, _wp_args\);\n +\}", body
+        r"for \(size_t task_index = 0; .*\n +\{\n +(\w+<wp_linear_contiguous>)\(\*dim, task_index, _wp_args\);\n +\}",
+        body,
     )
     assert loop is not None
     (constants_type, constants), *others = fields

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, byref, c_int32, memset, sizeof
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
@@ -71,7 +72,7 @@ class Launcher:
     takes its worlds through `steps` steps and ends after the one in which `stop[0]` is no longer zero.
     """
 
-    def __init__(self, kernel: Any, device: str, constants: Any, work: int = 1) -> None:
+    def __init__(self, kernel: Any, device: str, constants: Any, work: float = 1) -> None:
         self.kernel = kernel
         self.device = device
         self.constants = constants
@@ -99,7 +100,7 @@ class Launcher:
         if shards == 1 and stop is None:
             self._block(len(arrays))(arrays, 0, 0, worlds, stream)
             return
-        size = max(-(-worlds // (shards if fixed else PIECES * shards)), -(-WORLDS_PER_SHARD // self.work))
+        size = max(-(-worlds // (shards if fixed else PIECES * shards)), ceil(WORLDS_PER_SHARD / self.work))
         if self.in_lanes:
             size = -(-size // GROUP) * GROUP
         pieces = iter(range(0, worlds, size))
