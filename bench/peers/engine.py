@@ -3,7 +3,8 @@
 An engine is a program, `python -m bench.peers.NAME JOB RESULT`. JOB has the robot as MJCF, a settled state in MuJoCo's
 order, controls (T, 12) and settings. The loss is the squared last state, as the engine holds it; its gradient is by all
 controls. It is compared with central differences of the engine's own loss, along a few random directions, at many step
-sizes h: slope + a h² + b h⁴ is fitted to them, so that the noise of single differences does not count.
+sizes h: slope + a h² + b h⁴ is fitted to them, so that the noise of single differences does not count. And once more
+with differences of `converged`: the same loss with the solver of contacts run to rounding, whose noise is smaller.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DIRECTIONS = 5
 LARGEST = tuple(3e-2 / 2**k for k in range(10))
 """The largest step size of each fit."""
 SAMPLES = 64
-TIME = 6.0
+TIME = 12.0
 """Seconds that differences may take; a slow engine has fewer of them."""
 
 
@@ -40,12 +41,16 @@ class Scene(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """The loss of controls, its gradient (T, 12) where there is one, and otherwise why not."""
+    """The loss of controls, its gradient (T, 12) where there is one, and otherwise why not.
+
+    `converged` is the loss with the solver of contacts run to rounding, where the engine has settings for that.
+    """
 
     loss: Callable[[np.ndarray], float]
     gradient: Callable[[np.ndarray], np.ndarray] | None
     reason: str = ""
     compiling: float = 0.0
+    converged: Callable[[np.ndarray], float] | None = None
 
 
 def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
@@ -66,6 +71,8 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
             found["memory"] = peak_of(lambda: slopes.append(gradient(scene.controls)))
             slopes = slopes[0]
             found["error"], found["scatter"] = errors_of(engine.loss, scene.controls, slopes)
+            if engine.converged is not None:
+                found["converged"] = errors_of(engine.converged, scene.controls, slopes)
             if not np.isfinite(found["error"]):
                 raise ArithmeticError("the loss or its gradient is not finite")
             found["both"] = times_of(lambda: gradient(scene.controls), scene.settings["seconds"])

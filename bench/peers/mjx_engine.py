@@ -22,16 +22,17 @@ def prepare(scene: Scene) -> Engine:
     model.opt.iterations = scene.settings.get("iterations", model.opt.iterations)
     model.opt.ls_iterations = scene.settings.get("ls_iterations", model.opt.ls_iterations)
     device = mjx.put_model(model)
+    exact = device.tree_replace({"opt.tolerance": 1e-15})
     made = mjx.make_data(model)
     x0 = jnp.concatenate([jnp.array(scene.qpos), jnp.array(scene.qvel)])
     nq = model.nq
 
-    def step(x: jax.Array, u: jax.Array) -> jax.Array:
-        data = mjx.step(device, made.replace(qpos=x[:nq], qvel=x[nq:], ctrl=u))
+    def step(x: jax.Array, u: jax.Array, model: Any = device) -> jax.Array:
+        data = mjx.step(model, made.replace(qpos=x[:nq], qvel=x[nq:], ctrl=u))
         return jnp.concatenate([data.qpos, data.qvel])
 
-    def loss(controls: jax.Array) -> jax.Array:
-        x, _ = jax.lax.scan(lambda x, u: (step(x, u), None), x0, controls)
+    def loss(controls: jax.Array, model: Any = device) -> jax.Array:
+        x, _ = jax.lax.scan(lambda x, u: (step(x, u, model), None), x0, controls)
         return (x * x).sum()
 
     def chained(controls: jax.Array) -> jax.Array:
@@ -49,7 +50,9 @@ def prepare(scene: Scene) -> Engine:
         gradient, more = time_of(lambda: jax.jit(gradient_of).lower(controls).compile())
     except Exception as error:
         return Engine(forward, None, f"{type(error).__name__}: {str(error).splitlines()[0][:160]}", seconds)
-    return Engine(forward, lambda u: np.asarray(gradient(jnp.array(u))), "", seconds + more)
+    loss_of_exact = jax.jit(lambda u: loss(u, exact))
+    converged = lambda u: float(loss_of_exact(jnp.array(u)))  # noqa: E731
+    return Engine(forward, lambda u: np.asarray(gradient(jnp.array(u))), "", seconds + more, converged)
 
 
 if __name__ == "__main__":

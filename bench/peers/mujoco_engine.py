@@ -4,6 +4,9 @@
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
+
 import mujoco
 import numpy as np
 from mujoco import rollout
@@ -24,7 +27,10 @@ def prepare(scene: Scene) -> Engine:
     steps = len(scene.controls)
     states, sensors = np.zeros((1, steps, start.shape[1])), np.zeros((1, steps, model.nsensordata))
 
-    def loss(controls: np.ndarray) -> float:
+    exact = copy(model)
+    exact.opt.iterations, exact.opt.tolerance = 1000, 1e-15
+
+    def loss(controls: np.ndarray, model: mujoco.MjModel = model) -> float:
         rollout.rollout(
             [model], [data], start, controls[None], skip_checks=True, nstep=steps, state=states, sensordata=sensors,
             initial_warmstart=np.zeros((1, nv)),
@@ -51,7 +57,7 @@ def prepare(scene: Scene) -> Engine:
         return slopes
 
     assert nq == len(scene.qpos)
-    return Engine(loss, gradient)
+    return Engine(loss, gradient, converged=partial(loss, model=exact))
 
 
 if __name__ == "__main__":

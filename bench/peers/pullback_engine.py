@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
+import pullback as pb
 from bench.laikagos import stand
 from bench.peers.contestant import time_of
 from bench.peers.engine import Engine, Scene, run
@@ -14,14 +17,15 @@ def prepare(scene: Scene) -> Engine:
     """Return the loss and its gradient."""
     torch.set_num_threads(1)
     standing = stand()
+    exact = stand(contact=pb.PGS(iterations=1000, tolerance=1e-15)).sim
 
-    def loss_of(controls: torch.Tensor) -> torch.Tensor:
-        states = standing.sim.rollout(standing.state, controls)
+    def loss_of(controls: torch.Tensor, sim: pb.Sim = standing.sim) -> torch.Tensor:
+        states = sim.rollout(standing.state, controls)
         return states.q[-1].square().sum() + states.qd[-1].square().sum()
 
-    def loss(controls: np.ndarray) -> float:
+    def loss(controls: np.ndarray, sim: pb.Sim = standing.sim) -> float:
         with torch.no_grad():
-            return float(loss_of(torch.tensor(controls)[:, None]))
+            return float(loss_of(torch.tensor(controls)[:, None], sim))
 
     def gradient(controls: np.ndarray) -> np.ndarray:
         leaf = torch.tensor(controls)[:, None].requires_grad_()
@@ -29,7 +33,7 @@ def prepare(scene: Scene) -> Engine:
 
     # kernels are loaded here
     _, seconds = time_of(lambda: gradient(scene.controls[:2]))
-    return Engine(loss, gradient, "", seconds)
+    return Engine(loss, gradient, "", seconds, partial(loss, sim=exact))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from pullback.core.lanes import ROW
 from pullback.core.launch import ABSENT, Launcher, Strided
 from pullback.core.tensors import current_stream
 from pullback.core.threads import get_num_threads, shards_for
@@ -29,7 +30,7 @@ _SCRATCH = threading.local()
 class LaunchArrays:
     """The arrays of one launch in the kernel's order, and the tensors that must stay alive until it is done."""
 
-    def __init__(self, inputs: Sequence[Tensor | None], work: int = 1) -> None:
+    def __init__(self, inputs: Sequence[Tensor | None], work: float = 1) -> None:
         reference = inputs[0]
         assert reference is not None
         self.reference = reference
@@ -96,8 +97,12 @@ class LaunchArrays:
         if self.worlds == 0:
             return
         stream = None
-        if self.on_cpu:
-            self._append_scratch(scratch)
+        if launcher.in_lanes:
+            # each row is a vector, and the first array has room for what is gathered
+            gathered = launcher.constant_rows + sum(array[1] for array in self.arrays)
+            self._append_scratch([scratch[0] + gathered, *scratch[1:]], ROW)
+        elif self.on_cpu:
+            self._append_scratch(scratch, self.element)
         else:
             stream = current_stream(self.reference.device)
             for rows in scratch:
@@ -107,9 +112,9 @@ class LaunchArrays:
                     self.kept.append(self.output(rows))
         launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
-    def _append_scratch(self, scratch: Sequence[int]) -> None:
-        """Append scratch on a CPU, from a buffer that a thread keeps for its next launch unless it is large."""
-        element, shards = self.element, self.shards
+    def _append_scratch(self, scratch: Sequence[int], element: int) -> None:
+        """Append scratch on a CPU, rows of `element` bytes, from a buffer that a thread keeps unless it is large."""
+        shards = self.shards
         size = element * shards * (sum(scratch) + SHARD_GAP * len(scratch))
         buffer: tuple[int, int, Tensor] | None = getattr(_SCRATCH, "buffer", None)
         if buffer is None or buffer[0] < size:

@@ -7,6 +7,7 @@ given (tests/core/test_codegen.py), so references mean the same. Warp's own `wp.
 
 from __future__ import annotations
 
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -22,11 +23,15 @@ from pullback.core.cpp_source import (
 )
 from pullback.core.cuda_codegen import for_cuda
 from pullback.core.host import collection_paused
+from pullback.core.lanes import Lanes, in_lanes
 
 BY_REFERENCE = "-DPULLBACK_CODE=3"
 """A compiler flag without effect on the code: it is part of the cache key, so that binaries of one way to write code
 are never mistaken for those of another. Count it up with each change of this file, cpp_source.py or
 cuda_codegen.py."""
+
+IN_LANES = "-DPULLBACK_LANES=2"
+"""The same for kernels whose worlds go in lanes: count it up with each change of lanes.py or lanes.h."""
 
 _AT = """
 template <typename T> static WP_FORCEINLINE T* pullback_at(const wp::array_t<T>& a, int i, int j)
@@ -52,13 +57,20 @@ def for_large_module(source: str) -> str:
     return addresses(plain_statements(without_copies(source, struct_names(source))), _AT)
 
 
-def rewrite_code(module: Any, *, large: bool) -> None:
+def for_lanes(lanes: Lanes, real: str, source: str) -> str:
+    """Return the C++ source of a module whose worlds go in lanes."""
+    return in_lanes(by_reference(source), lanes, real)
+
+
+def rewrite_code(module: Any, real: type, *, large: bool, lanes: Lanes | None = None) -> None:
     """Make one Warp module write its code with structs by reference, for a GPU with all of `cuda_codegen.py`.
 
     No other module is affected.
     """
     written_by_warp = module._run_codegen
     for_cpu = for_large_module if large else by_reference
+    if lanes is not None:
+        for_cpu = partial(for_lanes, lanes, real.__name__)
 
     def run_codegen(options: dict[str, Any], is_cpu: bool) -> tuple[Any, ...]:
         with collection_paused:

@@ -13,10 +13,12 @@ import threading
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, byref, c_int32, memset, sizeof
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple, TypeAlias
 
 import warp as wp
 
+from pullback.core.lanes import GROUP, constant_rows, lanes_of
 from pullback.core.modules import record
 from pullback.core.threads import WORLDS_PER_SHARD, Sharing, run_interruptibly, run_side_by_side
 
@@ -70,12 +72,14 @@ class Launcher:
     takes its worlds through `steps` steps and ends after the one in which `stop[0]` is no longer zero.
     """
 
-    def __init__(self, kernel: Any, device: str, constants: Any, work: int = 1) -> None:
+    def __init__(self, kernel: Any, device: str, constants: Any, work: float = 1) -> None:
         self.kernel = kernel
         self.device = device
         self.constants = constants
         self.work = work
         self.steps = constants.steps if hasattr(constants, "stop") and device == "cpu" else 0
+        self.in_lanes = device == "cpu" and lanes_of(kernel) is not None
+        self.constant_rows = constant_rows(constants) if self.in_lanes else 0
         self.sharing = Sharing()
         self._local = threading.local()
 
@@ -96,7 +100,9 @@ class Launcher:
         if shards == 1 and stop is None:
             self._block(len(arrays))(arrays, 0, 0, worlds, stream)
             return
-        size = max(-(-worlds // (shards if fixed else PIECES * shards)), -(-WORLDS_PER_SHARD // self.work))
+        size = max(-(-worlds // (shards if fixed else PIECES * shards)), ceil(WORLDS_PER_SHARD / self.work))
+        if self.in_lanes:
+            size = -(-size // GROUP) * GROUP
         pieces = iter(range(0, worlds, size))
 
         def work(shard: int) -> None:

@@ -16,9 +16,10 @@ from typing import Any, ParamSpec, TypeVar
 import warp as wp
 
 from pullback.core import kernel_cache
-from pullback.core.codegen import BY_REFERENCE, rewrite_code
+from pullback.core.codegen import BY_REFERENCE, IN_LANES, rewrite_code
 from pullback.core.errors import PullbackError
 from pullback.core.host import collection_paused, warp_silenced, without_driver_warning
+from pullback.core.lanes import Lanes
 
 CPU_FLAGS = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -fno-signed-zeros {BY_REFERENCE}"
 """Fused multiply-adds across statements too, and sums that start from a zero without adding it: 15 % and 5 % off the
@@ -56,11 +57,16 @@ NOTICE = "pullback: compiling kernels ({name}), once on this machine; `pullback 
 
 
 @cache
-def kernel_module(name: str, real: type, *, large: bool = False) -> Any:
-    """Return the Warp module of the kernels called `name` for one floating-point type, without adjoint code."""
+def kernel_module(name: str, real: type, *, large: bool = False, lanes: Lanes | None = None) -> Any:
+    """Return the Warp module of the kernels called `name` for one floating-point type, without adjoint code.
+
+    With `lanes` it has one kernel, whose worlds go in the lanes of vectors on a CPU.
+    """
     module = wp.get_module(f"pullback.{name}.{real.__name__}")
-    module.options.update(enable_backward=False, cpu_compiler_flags=LARGE_CPU_FLAGS if large else CPU_FLAGS)
-    rewrite_code(module, large=large)
+    flags = LARGE_CPU_FLAGS if large else CPU_FLAGS
+    module.options.update(enable_backward=False, cpu_compiler_flags=flags if lanes is None else f"{flags} {IN_LANES}")
+    module.pullback_lanes = lanes
+    rewrite_code(module, real, large=large, lanes=lanes)
     return module
 
 

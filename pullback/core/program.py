@@ -69,7 +69,7 @@ class Program:
         scratch: Sequence[int],
         vjp_scratch: Sequence[int],
         read_outputs: int | None = None,
-        work: int = 1,
+        work: float = 1,
     ) -> None:
         self.operator = operator
         self.rows = (rows,) if isinstance(rows, int) else tuple(rows)

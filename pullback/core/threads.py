@@ -38,12 +38,12 @@ def get_num_threads() -> int:
     return torch.get_num_threads() if _chosen is None else _chosen
 
 
-def shards_for(worlds: int, threads: int, work: int = 1) -> int:
+def shards_for(worlds: int, threads: int, work: float = 1) -> int:
     """Return how many threads a batch of worlds is worth, each of which costs `work` evaluations of dynamics.
 
     Each thread has its own shard of scratch.
     """
-    return max(1, min(threads, worlds, worlds * work // WORLDS_PER_SHARD))
+    return max(1, min(threads, worlds, int(worlds * work / WORLDS_PER_SHARD)))
 
 
 class Sharing:

@@ -17,6 +17,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
+from pullback.core.lanes import Lanes
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_bias,
@@ -367,12 +368,14 @@ def kernels(real: type):
     Robot = array_struct("robot_rows", ROBOT_ROWS, real)
     Scratch = array_struct("aba_scratch", ("recursion", "mu", "nowhere"), real)
 
-    @wp.kernel(module=kernel_module("aba", real))
+    @wp.kernel(module=kernel_module("aba", real, lanes=Lanes(writes=("qdd",))))
     def forward(topology: Topology, q: a, qd: a, tau: a, robot: Robot, qdd: a, scratch: a):
         w = wp.tid()
         forward_dynamics(topology, q, qd, tau, robot, w, qdd, scratch)
 
-    @wp.kernel(module=kernel_module("aba_vjp", real))
+    written = Lanes(writes=("adj_q", "adj_qd", "adj_tau", "adj_robot"))
+
+    @wp.kernel(module=kernel_module("aba_vjp", real, lanes=written))
     def vjp(
         topology: Topology, q: a, qd: a, tau: a, robot: Robot, qdd: a, adj_qdd: a,
         adj_q: a, adj_qd: a, adj_tau: a, adj_robot: Robot, scratch: Scratch,

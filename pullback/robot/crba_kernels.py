@@ -12,6 +12,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
+from pullback.core.lanes import Lanes
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_axis,
@@ -183,12 +184,14 @@ def kernels(real: type):
     a = wp.array2d(dtype=real)
     Robot = array_struct("mass_rows", ("placements", "inertias", "dofs"), real)
 
-    @wp.kernel(module=kernel_module("crba", real))
+    @wp.kernel(module=kernel_module("crba", real, lanes=Lanes(writes=("M",))))
     def forward(topology: Topology, q: a, robot: Robot, M: a, scratch: a):
         w = wp.tid()
         mass_matrix(topology, q, robot.placements, robot.inertias, robot.dofs, w, M, scratch)
 
-    @wp.kernel(module=kernel_module("crba_vjp", real))
+    written = Lanes(writes=("adj_q", "adj_robot"), scratch=("scratch", "y", "z"))
+
+    @wp.kernel(module=kernel_module("crba_vjp", real, lanes=written))
     def vjp(
         topology: Topology, q: a, robot: Robot, M: a, adj_M: a, adj_q: a, adj_robot: Robot, scratch: a, y: a, z: a
     ):  # fmt: skip

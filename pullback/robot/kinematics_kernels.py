@@ -9,6 +9,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
+from pullback.core.lanes import Lanes
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_coordinates_vjp,
@@ -130,6 +131,9 @@ def gather_wrenches(
             accumulate(scratch, parent * ROWS + WRENCH, w, G)
 
 
+WRITTEN = Lanes(writes=("adj_q", "adj_placements", "adj_frames"))
+
+
 @made_once
 def pose_kernels(real: type):
     """Return the kernels of the frames' poses: 7 rows a frame, position then quaternion xyzw."""
@@ -144,7 +148,7 @@ def pose_kernels(real: type):
             store(poses, k * FRAME_OUT, w, p)
             store(poses, k * FRAME_OUT + 3, w, quaternion_from_rotation(R))
 
-    @wp.kernel(module=kernel_module("poses_vjp", real))
+    @wp.kernel(module=kernel_module("poses_vjp", real, lanes=WRITTEN))
     def vjp(
         topology: Topology, q: a, placements: a, frames: a, poses: a, adj_poses: a,
         adj_q: a, adj_placements: a, adj_frames: a, scratch: a,
@@ -167,7 +171,7 @@ def jacobian_kernels(real: type):
     """Return the kernels of one frame's Jacobian: 6 rows of nv, linear then angular, in world axes at its origin."""
     a = wp.array2d(dtype=real)
 
-    @wp.kernel(module=kernel_module("jacobian", real))
+    @wp.kernel(module=kernel_module("jacobian", real, lanes=Lanes(writes=("jacobian",))))
     def forward(topology: Topology, q: a, placements: a, frames: a, jacobian: a, scratch: a):
         w = wp.tid()
         nv = topology.nv
@@ -186,7 +190,7 @@ def jacobian_kernels(real: type):
                     jacobian[r * nv + v, w] = column[r]
                     jacobian[(r + 3) * nv + v, w] = S[r]
 
-    @wp.kernel(module=kernel_module("jacobian_vjp", real))
+    @wp.kernel(module=kernel_module("jacobian_vjp", real, lanes=WRITTEN))
     def vjp(
         topology: Topology, q: a, placements: a, frames: a, jacobian: a, adj_jacobian: a,
         adj_q: a, adj_placements: a, adj_frames: a, scratch: a,
@@ -252,7 +256,7 @@ def velocity_kernels(real: type):
     Scratch = array_struct("velocity_scratch", ("poses", "twists"), real)
     zero = wp.constant(real(0.0))
 
-    @wp.kernel(module=kernel_module("velocities", real))
+    @wp.kernel(module=kernel_module("velocities", real, lanes=Lanes(writes=("velocities",))))
     def forward(topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, scratch: Scratch):
         w = wp.tid()
         body_poses(topology, q, placements, w, scratch.poses)
@@ -263,7 +267,9 @@ def velocity_kernels(real: type):
             store(velocities, 6 * k, w, linear(V) + wp.cross(angular(V), p_WF))
             store(velocities, 6 * k + 3, w, angular(V))
 
-    @wp.kernel(module=kernel_module("velocities_vjp", real))
+    written = Lanes(writes=("adj_q", "adj_qd", "adj_placements", "adj_frames"))
+
+    @wp.kernel(module=kernel_module("velocities_vjp", real, lanes=written))
     def vjp(
         topology: Topology, q: a, qd: a, placements: a, frames: a, velocities: a, adj_velocities: a,
         adj_q: a, adj_qd: a, adj_placements: a, adj_frames: a, scratch: Scratch,

@@ -7,6 +7,7 @@ Summed over the bodies, about the world's origin and in world axes, 6 + 3 + 1 ro
 
 import warp as wp
 
+from pullback.core.lanes import Lanes
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import joint_coordinates_vjp, joint_force, joint_motion, joint_pose, placement_vjp
 from pullback.robot.rnea_kernels import body_inertia_times
@@ -40,7 +41,7 @@ def kernels(real: type):
     vec3 = wp.types.vector(3, real)
     vec6 = wp.types.vector(6, real)
 
-    @wp.kernel(module=kernel_module("momentum", real))
+    @wp.kernel(module=kernel_module("momentum", real, lanes=Lanes(writes=("totals",))))
     def forward(topology: Topology, q: a, qd: a, placements: a, inertias: a, totals: a, scratch: a):
         w = wp.tid()
         kinetic = real(0.0)
@@ -81,7 +82,9 @@ def kernels(real: type):
                 accumulate(totals, 6, w, moment)
         totals[9, w] = kinetic
 
-    @wp.kernel(module=kernel_module("momentum_vjp", real))
+    written = Lanes(writes=("adj_q", "adj_qd", "adj_placements", "adj_inertias"))
+
+    @wp.kernel(module=kernel_module("momentum_vjp", real, lanes=written))
     def vjp(
         topology: Topology, q: a, qd: a, placements: a, inertias: a, totals: a, adj_totals: a,
         adj_q: a, adj_qd: a, adj_placements: a, adj_inertias: a, scratch: a,

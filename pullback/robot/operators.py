@@ -23,6 +23,9 @@ FORWARD_DYNAMICS = Operator("forward dynamics", ("q", "qd", "f", *MOTION), aba_k
 MASS_MATRIX = Operator("the mass matrix", ("q", "placements", "inertias", "dofs"), crba_kernels.kernels)
 MOMENTUM = Operator("momentum", ("q", "qd", "placements", "inertias"), momentum_kernels.kernels)
 
+WORK_IN_LANES = 1 / 16
+"""What counts for threads where worlds go in lanes: a second one pays from some 2,000 worlds on."""
+
 
 class Programs:
     """The programs of one robot, each bound when it is first asked for."""
@@ -76,6 +79,7 @@ class Programs:
             rows=rows,
             scratch=scratch,
             vjp_scratch=vjp_scratch,
+            work=WORK_IN_LANES,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.array_struct import array_struct
+from pullback.core.lanes import Lanes
 from pullback.core.modules import kernel_module, made_once
 from pullback.robot.joint_kernels import (
     joint_bias,
@@ -147,14 +148,8 @@ def joint_friction(dofs: wp.array2d(dtype=Any), v: int, rate: Any, w: int):
 @wp.func
 def direction(rate: Any):
     """Return -1, 0 or 1: the sign of `rate`, 0 at rest."""
-    zero = rate - rate
-    one = zero + type(rate)(1.0)
-    sign = zero
-    if rate > zero:
-        sign = one
-    elif rate < zero:
-        sign = -one
-    return sign
+    # without a branch: worlds in lanes take the same instructions; NaN stays NaN
+    return (rate - rate) + type(rate)(0.5) * (wp.sign(rate) - wp.sign(-rate))
 
 
 @wp.func
@@ -264,12 +259,14 @@ def kernels(real: type):
     a = wp.array2d(dtype=real)
     Robot = array_struct("robot_rows", ROBOT_ROWS, real)
 
-    @wp.kernel(module=kernel_module("rnea", real))
+    @wp.kernel(module=kernel_module("rnea", real, lanes=Lanes(writes=("tau",))))
     def forward(topology: Topology, q: a, qd: a, qdd: a, robot: Robot, tau: a, scratch: a):
         w = wp.tid()
         inverse_dynamics(topology, q, qd, qdd, robot, w, tau, scratch)
 
-    @wp.kernel(module=kernel_module("rnea_vjp", real))
+    written = Lanes(writes=("adj_q", "adj_qd", "adj_qdd", "adj_robot"))
+
+    @wp.kernel(module=kernel_module("rnea_vjp", real, lanes=written))
     def vjp(
         topology: Topology, q: a, qd: a, qdd: a, robot: Robot, tau: a, adj_tau: a,
         adj_q: a, adj_qd: a, adj_qdd: a, adj_robot: Robot, scratch: a,
