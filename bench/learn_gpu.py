@@ -5,8 +5,8 @@
 Kernels are compiled first, and that is timed by itself; so are the parts of an iteration. Then it trains for
 `--seconds`, prints a line every ten, and writes `curve.json`, `run.pt` and `policy.pt` to `--out`; the same command
 again goes on from there. The clock counts iterations only: compiling, checkpoints and tries without noise
-(`--evaluate`) are not in it. Options of the environment and settings of the algorithm: `--option contact=rigid --set
-horizon=8`.
+(`--evaluate`) are not in it. Beside other jobs `--clock cpu` counts the process's CPU time.
+Options of the environment and settings of the algorithm: `--option contact=rigid --set horizon=8`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--algorithm", default="shac", help="shac, ahac or sapo")
     parser.add_argument("--worlds", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="what --seconds counts")
+    parser.add_argument("--until", type=float, default=1e9, help="mean return of the last episodes that ends it")
     parser.add_argument("--wall", type=float, default=1e9, help="seconds after which this piece ends, all counted")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
@@ -132,25 +134,32 @@ class Session:
     def __init__(self, run: ShortHorizon, trial: Env, args: argparse.Namespace) -> None:
         self.run, self.trial, self.args = run, trial, args
         self.tries: list[dict[str, float]] = []
+        self.cpu: list[float] = []
+        """CPU time [s] of all iterations so far, after each."""
         self.checkpoint = Checkpoint(run, args.out / "run.pt", run.settings)
         self.curve = args.out / "curve.json"
         if self.checkpoint.path.exists():
             self.checkpoint.resume()
-            self.tries = json.loads(self.curve.read_text())["tries"]
+            before = json.loads(self.curve.read_text())
+            self.tries, self.cpu = before["tries"], [row["cpu_seconds"] for row in before["curve"]]
             print(f"resumed at {run.seconds:.1f} s, iteration {run.done}", flush=True)
 
     def train(self) -> None:
         """Train for the seconds of this piece."""
         run, args = self.run, self.args
-        end = run.seconds + args.seconds
+        end = self.clock() + args.seconds
         # clocks of wall time: checkpoints are not in the training's own
         printed, saved = -PRINT_EVERY, time.perf_counter()
         tried = self.tries[-1]["seconds"] if self.tries else 0.0
-        while run.seconds < end and run.done < run.config.iterations and time.perf_counter() - BEGUN < args.wall:
+        while self.clock() < end and run.done < run.config.iterations and time.perf_counter() - BEGUN < args.wall:
+            if run.history and run.history[-1].episode_return >= args.until:
+                break
+            begun = time.process_time()
             run.iterate()
+            self.cpu.append((self.cpu[-1] if self.cpu else 0.0) + time.process_time() - begun)
             if run.seconds - printed >= PRINT_EVERY:
                 printed = run.seconds
-                print(line(run), flush=True)
+                print(f"{line(run)}  cpu {self.cpu[-1]:.1f} s", flush=True)
             if args.evaluate > 0.0 and run.seconds - tried >= args.evaluate:
                 tried = run.seconds
                 self.evaluate()
@@ -160,6 +169,10 @@ class Session:
         print(line(run), flush=True)
         self.evaluate()
         self.save()
+
+    def clock(self) -> float:
+        """Return the seconds of training so far."""
+        return self.run.seconds if self.args.clock == "wall" else self.cpu[-1] if self.cpu else 0.0
 
     def evaluate(self) -> None:
         """Try the policy without noise on starts of its own."""
@@ -174,7 +187,10 @@ class Session:
         """Write checkpoint, policy and curve."""
         self.checkpoint.save()
         save_policy(self.run.policy, self.args.out / "policy.pt")
-        history = [{**numbers, "iteration": k + 1} for k, numbers in enumerate(rows(self.run))]
+        history = [
+            {**numbers, "iteration": k, "cpu_seconds": spent}
+            for k, (numbers, spent) in enumerate(zip(rows(self.run), self.cpu), 1)
+        ]
         about = {"env": self.args.env, "algorithm": self.args.algorithm, "worlds": self.args.worlds}
         about |= {"seed": self.args.seed, "device": device_name(self.run.env.device), "settings": self.settings()}
         self.curve.write_text(json.dumps({**about, "tries": self.tries, "curve": history}))
@@ -203,9 +219,9 @@ def report_goals(session: Session) -> None:
     """Print when the goals were first reached: by the mean of the last episodes, and by a try without noise."""
     args, history = session.args, session.run.history
     for goal in GOALS.get(args.env, ()):
-        mean = next((r for r in history if r.episode_return >= goal), None)
+        mean, spent = next(((r, cpu) for r, cpu in zip(history, session.cpu) if r.episode_return >= goal), (None, 0.0))
         single = next((r for r in session.tries if r["return"] >= goal), None)
-        first = "not reached" if mean is None else f"{mean.seconds:.1f} s, {mean.steps} steps"
+        first = "not reached" if mean is None else f"{mean.seconds:.1f} s ({spent:.1f} s of CPU), {mean.steps} steps"
         other = "not reached" if single is None else f"{single['seconds']:.1f} s, {single['steps']} steps"
         print(f"return {goal:.0f}: last 100 episodes {first}; without noise {other}")
     best = max((r.episode_return for r in history if isfinite(r.episode_return)), default=float("nan"))

@@ -32,42 +32,52 @@ def main(given: Sequence[str] | None = None) -> None:
         make(args.env, worlds, seed=seed, device=args.device, **pairs(args.option))
         for worlds, seed in ((args.worlds, args.seed), (args.tries, args.seed + TEST_SEED))
     )
-    run, tries = RslPPO(env, seed=args.seed, **pairs(args.set)), []
+    run, tries, cpu = RslPPO(env, seed=args.seed, **pairs(args.set)), [], []
     file, saved = args.out / "curve.json", args.out / "ppo.pt"
     if saved.exists():
         before = json.loads(file.read_text())
+        cpu = [row.pop("cpu_seconds") for row in before["curve"]]
         run.load(saved, [RslReport(**{"episode_return": float("nan"), **row}) for row in before["curve"]])
         tries = before["tries"]
         print(f"resumed at {run.history[-1].seconds:.1f} s; episodes begin anew", flush=True)
-    begun = run.history[-1].seconds if run.history else 0.0
-    printed, tried, last = -PRINT_EVERY, begun, begun
+    last = run.history[-1].seconds if run.history else 0.0
+    spent = cpu[-1] if cpu else 0.0
+    end = args.seconds + (last if args.clock == "wall" else spent)
+    printed, tried = -PRINT_EVERY, last
 
     def attempt() -> None:
         found = evaluate(trial, run.act, args.seed + TEST_SEED).mean().item()
         tries.append({"seconds": run.history[-1].seconds, "steps": run.history[-1].steps, "return": found})
         print(f"{last:7.1f} s  without noise {found:.1f}", flush=True)
 
-    while last < begun + args.seconds and time.perf_counter() - BEGUN < args.wall:
+    while (last if args.clock == "wall" else spent) < end and time.perf_counter() - BEGUN < args.wall:
+        begun = time.process_time()
         run.iterate()
         report = run.history[-1]
-        last = report.seconds
+        last, spent = report.seconds, spent + time.process_time() - begun
+        cpu.append(spent)
         if last - printed >= PRINT_EVERY:
             printed = last
             numbers = f"return {report.episode_return:8.1f}  reward {report.step_reward:7.3f}"
-            print(f"{last:7.1f} s  steps {report.steps:9d}  {numbers}", flush=True)
+            print(f"{last:7.1f} s  steps {report.steps:9d}  {numbers}  cpu {spent:.1f} s", flush=True)
         if args.evaluate > 0.0 and last - tried >= args.evaluate:
             tried = last
             attempt()
+        if report.episode_return >= args.until:
+            break
     attempt()
     run.save(saved)
     about = {"env": args.env, "algorithm": "ppo", "worlds": args.worlds, "seed": args.seed}
     # NaN, which JSON lacks, is left out
-    curve = [{name: x for name, x in asdict(report).items() if x == x} for report in run.history]
+    curve = [
+        {name: x for name, x in {**asdict(report), "cpu_seconds": spent}.items() if x == x}
+        for report, spent in zip(run.history, cpu)
+    ]
     device = device_name(torch.device(args.device))
     file.write_text(json.dumps({**about, "device": device, "tries": tries, "curve": curve}))
     for goal in GOALS.get(args.env, ()):
-        first = next((r for r in run.history if r.episode_return >= goal), None)
-        told = "not reached" if first is None else f"{first.seconds:.1f} s, {first.steps} steps"
+        first, spent = next(((r, s) for r, s in zip(run.history, cpu) if r.episode_return >= goal), (None, 0.0))
+        told = "not reached" if first is None else f"{first.seconds:.1f} s ({spent:.1f} s of CPU), {first.steps} steps"
         print(f"return {goal:.0f}: last {RECENT} episodes {told}")
 
 

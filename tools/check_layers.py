@@ -62,6 +62,7 @@ MAX_KERNEL_PARAMETERS = 12
 LONG_SIGNATURES: dict[str, str] = {
     "pullback/rigid/world/world.py:add": "public, one positional, the others named options that help() lists",
     "pullback/rigid/step/split_vjp_kernels.py:part_vjp": "13: the parts of a split step, which are being written anew",
+    "pullback/viewer/shot.py:__init__": "11: nine are the named options of save_replay, which its help lists",
     "pullback/robot/ik.py:inverse_kinematics": "public, 11: seven are named options that help() lists",
 }
 

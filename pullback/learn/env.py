@@ -76,6 +76,8 @@ class Env(ABC):
     """Steps after which an episode is truncated."""
     shac: ClassVar[Mapping[str, Any]] = {}
     """Settings of SHAC that suit this environment, where they are not the default."""
+    follow: ClassVar[str] = ""
+    """A `robot/link` that stays in the middle of a replay, for what runs far; none: the whole way is seen."""
 
     def __init__(
         self,

@@ -50,8 +50,12 @@ def play(env: Env, policy: Act, seed: int | None = None) -> Trajectory:
 
 
 def replay(env: Env, policy: Act, path: str | Path, seed: int | None = None, **options: Any) -> Path:
-    """Write one episode of the first world as an HTML page that plays it; options are those of `save_replay`."""
-    from pullback.viewer import save_replay
+    """Write one episode of the first world as an HTML page that plays it, or as a video, .mp4 or .gif.
 
-    options.setdefault("forces", False)
-    return save_replay(env.sim, play(env, policy, seed), Path(path), **options)
+    Options are those of `pb.viewer.save_replay`, and of `save_video`.
+    """
+    from pullback.viewer import save_replay, save_video
+
+    options = {"forces": False, "follow": env.follow, **options}
+    save = save_video if Path(path).suffix.lower() in (".mp4", ".gif") else save_replay
+    return save(env.sim, play(env, policy, seed), Path(path), **options)

@@ -129,7 +129,7 @@ def run(options: Options) -> Learned:
             motion = play(unseen, trained.policy, other)
             title = f"{env.name}, return {found.after:.0f}"
             path = options.out / f"learn_{name}.html"
-            files["replay"] = write_replay(env.sim, motion, path, console, title=title, forces=False)
+            files["replay"] = write_replay(env.sim, motion, path, console, title=title, forces=False, follow=env.follow)
     print_files(console, **files)
     found.files = [path for path in files.values() if path is not None]
     return found

@@ -47,6 +47,21 @@ Dots = tuple[np.ndarray, np.ndarray, float]
 """Points (n, 3) [m], their colours (n, 3), and their width [m]."""
 
 
+class Grid(NamedTuple):
+    """What is seen of a plane, in the n pixels `seen` (H, W)."""
+
+    rotation: np.ndarray
+    seen: np.ndarray
+    along: np.ndarray
+    """Places (n, 2) [m] on the plane."""
+    pixel: np.ndarray
+    """Width (n,) [m] of a pixel there, at least that of a line."""
+    fade: np.ndarray
+    """How much is seen of it (n,)."""
+    base: np.ndarray
+    """Its colour (3,)."""
+
+
 class Painter:
     """A camera in front of a stage; `paint` returns its picture of a moment."""
 
@@ -61,7 +76,9 @@ class Painter:
         # a picture that is higher than wide shows as much from side to side
         self.focal = 0.5 * min(self.width, self.height) / np.tan(0.5 * FIELD_OF_VIEW)
         self.normals = [_vertex_normals(actor) for actor in stage.actors]
-        self.backdrop, self.ground = self._backdrop()
+        self.grids, self.ground = self._grids()
+        self.backdrop = np.broadcast_to(SKY, (self.height, self.width, 3)).copy()
+        self.move_ground(np.zeros(3))
 
     # -- the camera ----------------------------------------------------------------------------------------------
 
@@ -73,13 +90,13 @@ class Painter:
         middle = 0.5 * np.array([self.width, self.height])
         return np.concatenate([middle + self.focal * seen[..., :2] * w, w], -1)
 
-    def _backdrop(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return sky and planes (H, W, 3), and 1/z of the planes (H, W), 0 where there is sky."""
+    def _grids(self) -> tuple[list[Grid], np.ndarray]:
+        """Return what is seen of planes, and 1/z of them (H, W), 0 where there is sky."""
         columns, rows = np.meshgrid(np.arange(self.width) + 0.5, np.arange(self.height) + 0.5)
         middle = 0.5 * np.array([self.width, self.height])
         rays = np.stack([(columns - middle[0]) / self.focal, (rows - middle[1]) / self.focal, np.ones_like(rows)], -1)
         rays = rays @ self.axes
-        picture = np.broadcast_to(SKY, (self.height, self.width, 3)).copy()
+        grids: list[Grid] = []
         nearness = np.zeros((self.height, self.width))
         radius = self.frame.radius
         planes = [(plane, 1.0) for plane in self.stage.planes]
@@ -89,23 +106,25 @@ class Painter:
             w = (rays @ normal) / (normal @ (plane.point - self.eye))
             seen = w > np.maximum(nearness, 1e-6 / radius)
             points = self.eye + rays[seen] / w[seen][:, None]
-            color = self._ground(points, plane, 1.0 / (self.focal * w[seen]), opacity)
-            picture[seen] = color
+            along = ((points - plane.point) @ plane.rotation)[:, :2]
+            far = np.linalg.norm(points - self.frame.centre, axis=1) / radius
+            fade = np.clip(1.0 - (far - 2.0) / 8.0, 0.0, 1.0)
+            pixel = np.maximum(1.0 / (self.focal * w[seen]), 0.002 * radius)
+            base = opacity * GROUND + (1.0 - opacity) * SKY
+            grids.append(Grid(plane.rotation, seen, along, pixel, fade, base))
             if opacity:
                 nearness[seen] = w[seen]
-        return picture, nearness
+        return grids, nearness
 
-    def _ground(self, points: np.ndarray, plane: Plane, pixel: np.ndarray, opacity: float) -> np.ndarray:
-        """Return colours (n, 3) of points (n, 3) on a plane: a grid that fades; `pixel` [m] (n,) is a pixel's width."""
-        radius = self.frame.radius
-        cell = round_down(0.3 * radius)
-        along = ((points - plane.point) @ plane.rotation)[:, :2] / cell
-        away = np.abs(along - np.round(along)).min(1) * cell
-        far = np.linalg.norm(points - self.frame.centre, axis=1) / radius
-        fade = np.clip(1.0 - (far - 2.0) / 8.0, 0.0, 1.0)[:, None]
-        line = np.clip(1.5 - away / np.maximum(pixel, 0.002 * radius), 0.0, 1.0)[:, None]
-        base = opacity * GROUND + (1.0 - opacity) * SKY
-        return SKY + fade * (base + line * (LINES - base) - SKY)
+    def move_ground(self, travel: np.ndarray) -> None:
+        """Draw the planes, the lines on them moved along (3,) [m]."""
+        cell = round_down(0.3 * self.frame.radius)
+        for grid in self.grids:
+            along = (grid.along - (travel @ grid.rotation)[:2]) / cell
+            away = np.abs(along - np.round(along)).min(1) * cell
+            line = np.clip(1.5 - away / grid.pixel, 0.0, 1.0)
+            plain = SKY + grid.fade[:, None] * (grid.base - SKY)
+            self.backdrop[grid.seen] = plain + (grid.fade * line)[:, None] * (LINES - grid.base)
 
     # -- a picture -----------------------------------------------------------------------------------------------
 

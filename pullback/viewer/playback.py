@@ -58,6 +58,8 @@ class PlaybackPanel(Panel):
             return
         self.shown = k
         self.scene.show(self.shot.poses, k)
+        if self.shot.follows:
+            self.scene.move_ground(self.shot.travel(k))
         if self.shot.cloud is not None:
             self.scene.show_cloud(self.shot.cloud, float(self.shot.times[k]))
         for arrows, moments in self.shot.arrows:

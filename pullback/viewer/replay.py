@@ -52,6 +52,8 @@ def save_replay(sim: Any, states: Any, path: str | Path, **drawing: Any) -> Path
             they are drawn at.
         particles: Times [s] (S,) and places [m] (S, n, 3) of material points, of which the nearest in time are drawn.
             With triangles (m, 3) or segments (m, 2) as a third, a sheet or a rope.
+        follow: A free body or a `robot/link` that stays in the middle of the picture while the ground moves below it,
+            for what runs far; by default the picture shows the whole way.
     """
     path = Path(path)
     if path.suffix.lower() not in PAGES:
@@ -89,6 +91,8 @@ def record(shot: Shot) -> str:
         recording = server.get_scene_serializer()
         for k, time in enumerate(shot.times):
             scene.show(shot.poses, k)
+            if shot.follows:
+                scene.move_ground(shot.travel(k))
             clock.text = "\n".join(shot.caption(k))
             for arrows, moments in shot.arrows:
                 scene.show_arrows(arrows, arrows.segments(moments[k]))

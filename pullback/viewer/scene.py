@@ -19,6 +19,8 @@ from pullback.viewer.shot import Cloud, Skin
 from pullback.viewer.stage import FIELD_OF_VIEW, SKIN, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
 
 LOCAL = "127.0.0.1"
+SECTION = 5.0
+"""Cells of the ground between two strong lines."""
 
 
 def start_server(port: int | None, *, host: str = LOCAL, label: str | None = None) -> Any:
@@ -66,6 +68,8 @@ class Scene:
         self.server, self.scene = server, server.scene
         self.stage, self.frame = stage, frame
         self._look(aside)
+        self.grids: list[tuple[Any, np.ndarray, np.ndarray]] = []
+        """Drawn planes, each with its place and rotation."""
         for plane in stage.planes:
             self._add_plane(plane, opaque=True)
         if not stage.planes:
@@ -96,21 +100,23 @@ class Scene:
 
         (centre, radius), R = self.frame, plane.rotation
         cell = round_down(0.3 * radius)
-        self.scene.add_grid(
+        place = centre - R[:, 2] * ((centre - plane.point) @ R[:, 2])
+        grid = self.scene.add_grid(
             f"/static/{plane.name}",
             width=16.0 * radius,
             height=16.0 * radius,
             cell_size=cell,
-            section_size=5.0 * cell,
+            section_size=SECTION * cell,
             fade_distance=16.0 * radius,
             cell_color=(214, 214, 210),
             section_color=(190, 190, 186),
             plane_color=(236, 236, 232),
             plane_opacity=1.0 if opaque else 0.0,
             shadow_opacity=0.35 if opaque else 0.0,
-            position=centre - R[:, 2] * ((centre - plane.point) @ R[:, 2]),
+            position=place,
             wxyz=tf.SO3.from_matrix(R).wxyz,
         )
+        self.grids.append((grid, place, R))
 
     def _add(self, actor: Actor) -> Any:
         vertices, faces = actor.mesh.vertices.astype(np.float32), actor.mesh.faces.astype(np.uint32)
@@ -133,6 +139,13 @@ class Scene:
         """Draw a line through points (n, 3)."""
         pairs = np.stack([points[:-1], points[1:]], 1).astype(np.float32)
         self.scene.add_line_segments(name, pairs, color, thickness=0.006 * self.frame.radius)
+
+    def move_ground(self, travel: np.ndarray) -> None:
+        """Move the lines on all planes along (3,) [m]; they repeat, so that a part of a section is enough."""
+        section = SECTION * round_down(0.3 * self.frame.radius)
+        for grid, place, R in self.grids:
+            along = travel @ R
+            grid.position = place + R @ np.array([*(along[:2] % section), along[2]])
 
     def show(self, poses: dict[str, dict[int, Poses]], k: int = 0) -> None:
         """Move all nodes to where they are in a moment."""

@@ -34,6 +34,7 @@ class Drawing(TypedDict, total=False):
     paths: Sequence[str | Tensor | np.ndarray]
     gradients: Vectors | None
     particles: Particles | None
+    follow: str
 
 
 class Cloud:
@@ -91,15 +92,20 @@ class Shot:
         paths: Sequence[str | Tensor | np.ndarray] = (),
         gradients: Vectors | None = None,
         particles: Particles | None = None,
+        follow: str = "",
     ) -> None:
         worlds = [world] if isinstance(world, int) else list(world)
         if not worlds:
             raise PullbackError("world is empty; give the number of a world, or a list of them to draw side by side")
-        self.title = title
+        self.title, self.follows = title, bool(follow)
         self.cloud = None if particles is None else Skin(*particles) if len(particles) == 3 else Cloud(*particles)
         self.moments = finite_part(film(sim, states, fps), worlds)
         self.times = self.moments.times
         self.stage = Stage(sim.world.items, worlds)
+        if follow:
+            if len(worlds) > 1 or len(paths) or particles is not None:
+                raise PullbackError(f"follow={follow!r} is for one world, without paths and particles")
+            self.stage.follow(self.moments.q, follow)
         given = [_points(path) for path in paths if not isinstance(path, str)]
         self.frame = self.stage.arrange(self.moments.q, given)
         self.poses = self.stage.poses(self.moments.q)
@@ -121,10 +127,11 @@ class Shot:
 
     def _forces(self, sim: Sim, controls: Tensor | None) -> list[Forces]:
         by_world = [contact_forces(sim, self.moments, controls, world) for world in self.stage.worlds]
-        return [self._tiled([moments[k] for moments in by_world]) for k in range(len(self.times))]
+        return [self._tiled([moments[k] for moments in by_world], k) for k in range(len(self.times))]
 
-    def _tiled(self, by_world: Sequence[Forces]) -> Forces:
-        points = [drawn.points + offset for drawn, offset in zip(by_world, self.stage.offsets)]
+    def _tiled(self, by_world: Sequence[Forces], k: int) -> Forces:
+        moved = self.stage.offsets + self.travel(k)
+        points = [drawn.points + offset for drawn, offset in zip(by_world, moved)]
         return Forces(np.concatenate(points), np.concatenate([drawn.forces for drawn in by_world]))
 
     def _gradients(self, gradients: Vectors) -> list[Forces]:
@@ -143,6 +150,10 @@ class Shot:
                 points = _points(path) + offset if tracks is None else tracks[:, tile]
                 lines.append((points, PATHS[number % len(PATHS)]))
         return lines
+
+    def travel(self, k: int) -> np.ndarray:
+        """Return how far [m] everything is moved in a moment (3,)."""
+        return self.stage.travel[min(k, len(self.stage.travel) - 1)]
 
     def caption(self, k: int) -> list[str]:
         """Return the lines of text of a frame: title, time, and the scales of arrows."""

@@ -80,6 +80,9 @@ class Stage:
         self.items = list(items)
         self.worlds = list(worlds)
         self.offsets = np.zeros((len(self.worlds), 3))
+        self.travel = np.zeros((1, 3))
+        """How far [m] everything is moved in each moment (F, 3), so that what is followed stays in the picture."""
+        self.followed: Placed | None = None
         alike = len(self.worlds) == 1 or not any(_differs(item) for item in self.items)
         tiles = range(len(self.worlds))
         groups = [list(tiles)] if alike else [[tile] for tile in tiles]
@@ -128,7 +131,14 @@ class Stage:
     def poses(self, q: Tensor) -> dict[str, dict[int, Poses]]:
         """Return the poses of all links, by item and link, in the moments of q (F, B, nq), each in its tile."""
         found = {item.name: link_poses(self.items, item, q, self.worlds) for item in self.items}
-        return {name: {k: (p + self.offsets, o) for k, (p, o) in links.items()} for name, links in found.items()}
+        moved = self.offsets + self.travel[:, None]
+        return {name: {k: (p + moved, o) for k, (p, o) in links.items()} for name, links in found.items()}
+
+    def follow(self, q: Tensor, name: str) -> None:
+        """Move everything against the level motion of a free body or of a `robot/link`, whose moments are q."""
+        self.followed, _ = find_link(self.items, name)
+        track = self.track(self.poses(q), name)[:, 0]
+        self.travel = (track[:1] - track) * [1.0, 1.0, 0.0]
 
     def tile(self, size: float) -> None:
         """Put the worlds side by side in a square of tiles of this size [m]."""
@@ -148,10 +158,14 @@ class Stage:
         return self.frame(self.poses(q), lines)
 
     def frame(self, poses: dict[str, dict[int, Poses]], lines: Sequence[np.ndarray] = ()) -> Frame:
-        """Return where things happen: around all that moves, and static shapes that are not much larger."""
-        boxes = [corners_of(actor, poses[actor.item.name][actor.link]) for actor in self.actors]
-        moving = [box.reshape(-1, 3) for actor, box in zip(self.actors, boxes) if not actor.is_static]
-        static = [box[0].reshape(-1, 3) for actor, box in zip(self.actors, boxes) if actor.is_static]
+        """Return where things happen: around all that moves, and static shapes that are not much larger.
+
+        Where something is followed: around that.
+        """
+        actors = [actor for actor in self.actors if self.followed in (None, actor.item)]
+        boxes = [corners_of(actor, poses[actor.item.name][actor.link]) for actor in actors]
+        moving = [box.reshape(-1, 3) for actor, box in zip(actors, boxes) if not actor.is_static]
+        static = [box[0].reshape(-1, 3) for actor, box in zip(actors, boxes) if actor.is_static]
         points = np.concatenate([np.zeros((0, 3)), *(moving or static), *lines])
         if not len(points):
             return Frame(np.zeros(3), 1.0)

@@ -56,8 +56,8 @@ def save_video(
     """Write a trajectory as a video and return its path: .mp4, or .gif for pages that play nothing else.
 
     `size` is that of a frame in pixels; `speed` 0.5 plays half as fast. The other arguments are those of `save_replay`:
-    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`, `particles`; of a process, drawn by its
-    temperatures, `title`, `limits`, `colors`, `seconds`. The frames are drawn by the CPU.
+    `controls`, `world`, `forces`, `fps`, `title`, `paths`, `gradients`, `particles`, `follow`; of a process, drawn by
+    its temperatures, `title`, `limits`, `colors`, `seconds`. The frames are drawn by the CPU.
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -90,6 +90,8 @@ def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     painter = Painter(shot.stage, shot.frame, size)
     lines: list[Segments] = [(np.stack([points[:-1], points[1:]], 1), color, 0.0) for points, color in shot.lines]
     for k in range(len(shot.times)):
+        if shot.follows:
+            painter.move_ground(shot.travel(k))
         arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
         cloud, edges, dots = shot.cloud, [], None
         if isinstance(cloud, Skin):

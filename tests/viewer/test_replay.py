@@ -75,6 +75,27 @@ def test_every_frame_is_recorded(motion, tmp_path) -> None:
     assert clock == [(time, f"{time:.2f} s") for time in times]
 
 
+def test_the_ground_moves_below_what_is_followed(tmp_path) -> None:
+    world = pb.World()
+    world.add_ground(friction=0.0)
+    world.add_sphere("ball", radius=0.1, mass=1.0, position=(0.0, 0.0, 0.1))
+    sim = world.compile(dt=DT, dtype=torch.float64)
+    state = sim.initial_state()
+    state.qd[0, 3] = 3.0
+    path = pb.viewer.save_replay(sim, sim.rollout(state, 40), tmp_path / "run.html", follow="ball")
+    _, messages = recorded(path.read_text(encoding="utf-8"))
+    places = {"/ball/ball": [], "/static/ground": []}
+    for _, message in messages:
+        if message["type"] == "SetPositionMessage" and message["name"] in places:
+            places[message["name"]].append(message["position"])
+    ball, ground = (np.array(x) for x in places.values())
+    np.testing.assert_allclose(ball, ball[:1].repeat(len(ball), 0), atol=0.01)
+    # 0.1 m a frame to the left, and whole sections of five cells of 0.05 m back
+    steps = np.diff(ground[:, 0])
+    assert len(steps) >= 4
+    np.testing.assert_allclose(steps % 0.25, 0.15, atol=0.02)
+
+
 def test_contact_forces_balance_weight(motion) -> None:
     sim, trajectory = motion
     moments = film(sim, trajectory, 20)

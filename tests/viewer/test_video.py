@@ -10,7 +10,7 @@ import pullback as pb
 from pullback.core.errors import PullbackError
 from pullback.viewer.painter import Painter, Triangles
 from pullback.viewer.shot import Shot
-from pullback.viewer.stage import Frame, Stage
+from pullback.viewer.stage import Frame, Stage, round_down
 from pullback.viewer.video import draw
 
 SIZE = (160, 120)
@@ -80,6 +80,34 @@ def test_the_ground_is_darker_below_what_stands_on_it(motion) -> None:
     darker = bare.astype(int).sum(-1) - with_shadow.astype(int).sum(-1) > 100
     gray = np.ptp(with_shadow.astype(int), axis=-1) < 12
     assert (darker & gray).sum() > 20
+
+
+def test_what_is_followed_stays_and_the_ground_moves() -> None:
+    world = pb.World()
+    world.add_ground(friction=0.0)
+    world.add_sphere("ball", radius=0.1, mass=1.0, position=(0.0, 0.0, 0.1))
+    world.add_box("crate", size=(0.3, 0.2, 0.2), mass=2.0, position=(0.0, 2.0, 0.1))
+    sim = world.compile(dt=5e-3, dtype=torch.float64)
+    state = sim.initial_state()
+    state.qd[0, 3:5] = torch.tensor([20.0, -4.0])
+    trajectory = sim.rollout(state, 100)
+    far, near = (Shot(sim, trajectory, fps=10.0, follow=name) for name in ("", "ball"))
+    travel = far.poses["ball"][1][0] - near.poses["ball"][1][0]
+    np.testing.assert_allclose(travel[-1, 0], [10.0, -2.0, 0.0], atol=0.01)
+    np.testing.assert_allclose(far.poses["crate"][1][0] - near.poses["crate"][1][0], travel)
+    for k, here in enumerate(near.arrows[0][1]):
+        np.testing.assert_allclose(far.arrows[0][1][k].points - here.points, np.tile(travel[k], (len(here.points), 1)))
+    # the crate is left behind
+    assert far.frame.radius > 5.0
+    assert near.frame.radius < 0.2
+    painter = Painter(near.stage, near.frame, SIZE)
+    still = painter.backdrop.copy()
+    cell = round_down(0.3 * near.frame.radius)
+    for moved, alike in (((cell, -2.0 * cell, 0.0), True), ((0.5 * cell, 0.0, 0.0), False)):
+        painter.move_ground(np.array(moved))
+        assert np.allclose(painter.backdrop, still, atol=1e-6) == alike
+    with pytest.raises(PullbackError, match="follow='ball' is for one world, without paths and particles"):
+        Shot(sim, trajectory, follow="ball", paths=["ball"])
 
 
 def test_files(motion, tmp_path) -> None:

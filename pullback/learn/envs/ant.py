@@ -38,6 +38,7 @@ class Ant(Runner):
     """
 
     lowest = LOWEST
+    follow = "ant/torso"
     # gradients of 32 steps through rigid contact taught it nothing (docs/learning.md)
     horizons: ClassVar = {"soft": 16, "rigid": 8}
 

@@ -27,6 +27,7 @@ class Hopper(Legged):
     `contact` is "soft", springs under the foot and at the joints' ends, or "rigid" (docs/learning.md).
     """
 
+    follow = "hopper/torso"
     shac: ClassVar = {"critic_rate": 2e-4}
     horizons: ClassVar = {"soft": 16, "rigid": 32}
 

@@ -34,6 +34,7 @@ class Humanoid(Runner):
     """A body of 41 kg with two legs and two arms; motors of 10 to 120 N·m."""
 
     lowest = LOWEST
+    follow = "humanoid/torso"
     shac: ClassVar = {"actor_hidden": (256, 128), "critic_rate": 5e-4, "target_mixing": 0.995}
 
     def build(self) -> World:
