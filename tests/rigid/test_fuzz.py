@@ -133,6 +133,24 @@ def test_laws_notice_a_wrong_velocity():
     assert "eq. (1): balance of momentum" in findings.broken
 
 
+def test_laws_notice_servos_that_follow_something_else():
+    drawn, _, steps, code, contacts = steps_of(6, "driven")
+    steps.u[:] *= 1.0 + 1e-4
+    findings = Findings()
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "eq. (1): balance of momentum" in findings.broken
+
+
+def test_laws_notice_bounces_that_are_too_low():
+    drawn, _, steps, code, contacts = steps_of(8, "passive")
+    for shape in [shape for item in drawn.world.items for shape in item.shapes]:
+        if shape.restitution is not None:
+            drawn.world.set_shape(shape.name, restitution=1.02 * shape.restitution)
+    findings = Findings()
+    check_laws(drawn, steps, code, contacts, findings)
+    assert "solved steps: pressed and leaving" in findings.broken
+
+
 def test_laws_notice_loops_that_open():
     drawn, _, steps, code, contacts = steps_of(SEEDS_WITH["loops"], "passive")
     steps.after.qd[100:200] += 1e-3
