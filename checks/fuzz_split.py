@@ -1,7 +1,7 @@
 """Laws of impacts over random worlds with steps split at touches: `python -m checks.fuzz_split`.
 
 Random worlds of `checks/random_worlds.py`, undriven, in float64, are run with `impacts="split"` and once more with
-`"step"` to compare. Forces that are reported are those of a step that is not split, so these laws are of states only:
+`"step"` to compare. These laws are of states only:
 
 - every world is finite, and every step does the same bits again in another batch;
 - energy grows in a step by no more than the error of first order in dt, what gravity does to the impulses P = M dv, and

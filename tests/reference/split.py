@@ -107,8 +107,9 @@ def split_step(
     settings: Settings,
     pairs: list[Pair] | None = None,
     driven: Actuators | None = None,
+    told: bool = False,
 ) -> Outcome:
-    """Return the world one step later."""
+    """Return the world one step later; impacts are told what they give way by if wanted."""
     zero = qd.new_zeros(())
     left, touched = qd.new_tensor(settings.dt), None
     tau_of = lambda q, qd: actuator_forces(model, driven, q, qd, u)  # noqa: E731
@@ -153,7 +154,7 @@ def split_step(
         moved = displacement(t)
         before = qd + t / left * (velocity - qd)
         q, qd, left = integrate(model, q, moved), turn_axes(model, before, moved), left - t
-        qd = impact(model, parameters, q, qd, settings, pairs or [])
+        qd = impact(model, parameters, q, qd, settings, pairs or [], told)
     move = way(left, qd, velocity, left, settings)
     return Outcome(integrate(model, q, move), turn_axes(model, velocity, move), lam, kept.contacts)
 
@@ -191,7 +192,7 @@ def moment_of_touch(
 
 
 def impact(
-    model: Model, parameters: Parameters, q: Tensor, qd: Tensor, settings: Settings, pairs: list[Pair]
+    model: Model, parameters: Parameters, q: Tensor, qd: Tensor, settings: Settings, pairs: list[Pair], told: bool
 ) -> Tensor:
     """Return the velocity after an impact of all that touches."""
     R, p, dofs = link_poses(model, parameters, q)
@@ -212,7 +213,16 @@ def impact(
             problem.rows.append(scalar_jacobian(row, model.nv))
             problem.biases.append(zero[None])
     # it hardly gives way
-    return impulses(problem, qd, settings._replace(cfm=IMPACT_SOFTNESS * settings.cfm))[0]
+    settings = settings._replace(cfm=IMPACT_SOFTNESS * settings.cfm)
+    velocity, lam = impulses(problem, qd, settings)
+    if told:
+        n = len(problem.contacts)
+        normal = torch.tensor([1.0, 0.0, 0.0], dtype=qd.dtype)
+        given = [settings.cfm * lam[3 * c] * normal for c in range(n)]
+        given += [settings.cfm * lam[3 * n + k : 3 * n + k + 1] for k in range(len(problem.scalars))]
+        less = problem._replace(biases=[bias - way for bias, way in zip(problem.biases, given)])
+        velocity, _ = impulses(less, qd, settings)
+    return velocity
 
 
 def split_rollout(

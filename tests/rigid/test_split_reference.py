@@ -1,5 +1,7 @@
 """Steps that are split at a touch, and their adjoint, against the plain torch of tests/reference/split.py."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -41,9 +43,23 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "cone"), CASES, ids=lambda x: {True: "cone", False: "pyramid"}.get(x) or x.__name__)
 def test_states_and_gradients_agree_with_the_reference(case, cone, monkeypatch):
+    """Unrolled sweeps: their impacts are not told what they give way by."""
     monkeypatch.setattr(unsplit, "rollout", split_rollout)
     monkeypatch.setattr(unsplit, "settings", explicit_settings)
-    case = case(cone)
+    compare(case(cone))
+
+
+@pytest.mark.parametrize("case", [ball_bounces, ball_lands, balls_collide, pendulum_at_its_limits])
+def test_impacts_are_told_what_they_give_way_by(case, monkeypatch):
+    """The softness is so large that a ball of 2 kg would sink at 2e-6 of the speed it comes down at."""
+    monkeypatch.setattr(unsplit, "rollout", partial(split_rollout, told=True))
+    monkeypatch.setattr(unsplit, "settings", lambda cone, dt=1e-3: explicit_settings(cone, dt)._replace(cfm=1e-3))
+    monkeypatch.setattr(unsplit, "solver", lambda cone: pb.PGS(tolerance=1e-14, cfm=1e-3))
+    compare(case(True))
+
+
+def compare(case):
+    """Compare states and gradients of a case with those of the reference."""
     sim = case.world.compile(dt=case.dt, dtype=F64, damping="explicit", impacts="split")
     controls = case.leaves["u"][:, None] if "u" in case.leaves else case.steps
     trajectory = sim.rollout(pb.State(case.leaves["q"][None], case.leaves["qd"][None]), controls, check=True)

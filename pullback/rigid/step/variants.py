@@ -145,7 +145,9 @@ def split_functions() -> dict[Any, Any]:
 
 def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
     """Return what takes the place of functions of whole steps: they call variants themselves."""
+    from pullback.rigid.solvers.pgs_kernels import solver_vjp
     from pullback.rigid.step.force_kernels import free_forces
+    from pullback.rigid.step.give_way_kernels import part_solver_vjp
     from pullback.rigid.step.part_forces_kernels import part_forces
     from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
     from pullback.rigid.step.split_kernels import solve_unless_touched
@@ -153,7 +155,8 @@ def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
     from pullback.rigid.step.step_kernels import solve_unless_split
 
     # these call what they take the place of, and the others call them
-    for old, new in ((free_forces, part_forces), (mass_matrix_vjp, part_mass_matrix_vjp)):
+    pairs = ((free_forces, part_forces), (mass_matrix_vjp, part_mass_matrix_vjp), (solver_vjp, part_solver_vjp))
+    for old, new in pairs:
         replaced[old] = variant(new, name, replaced)
     return {solve_unless_split: variant(solve_unless_touched, name, replaced)}
 
