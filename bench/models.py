@@ -184,7 +184,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
 
 
 def bars(rows: dict[str, Row]) -> list[Bar]:
-    """Return the bars of a batch on one core, a robot (docs/decisions/0023-no-lanes.md)."""
+    """Return the bars of a batch on one core, a robot (docs/decisions/0023-worlds-in-lanes.md)."""
     row = rows.get(f"{OURS}/1024", {})
     if "both" not in row.get("ABA", {}):
         return []

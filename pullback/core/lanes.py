@@ -3,7 +3,7 @@
 For kernels that take all worlds through the same instructions, as those of a robot's dynamics do: they branch on
 joints, not on numbers. The kernel stays as it is written. It is called once for as many worlds as a vector has lanes,
 on arrays whose rows are such vectors; around it the worlds are gathered from the arrays of the launch, and what it
-wrote is put back (`lanes.h`; docs/decisions/0024-worlds-in-lanes.md). A kernel that compares numbers by `<` or `>` does
+wrote is put back (`lanes.h`; docs/decisions/0023-worlds-in-lanes.md). A kernel that compares numbers by `<` or `>` does
 not compile so, and `==` holds where it holds in all lanes.
 """
 

@@ -62,7 +62,7 @@ def kernel_module(name: str, real: type, *, large: bool = False, lanes: Lanes | 
 
     With `lanes` it has one kernel, whose worlds go in the lanes of vectors on a CPU.
     """
-    module = wp.get_module(f"pullback.{name}.{real.__name__}")
+    module: Any = wp.get_module(f"pullback.{name}.{real.__name__}")
     flags = LARGE_CPU_FLAGS if large else CPU_FLAGS
     module.options.update(enable_backward=False, cpu_compiler_flags=flags if lanes is None else f"{flags} {IN_LANES}")
     module.pullback_lanes = lanes
