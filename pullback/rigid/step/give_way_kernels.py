@@ -10,29 +10,57 @@ from typing import Any
 
 import warp as wp
 
-from pullback.rigid.solvers.pgs_kernels import is_unrolled, solver_vjp
+from pullback.rigid.solvers.pgs_kernels import needs_matrix, solver_vjp, sweep
 from pullback.rigid.step.constraint_kernels import BIAS, BLOCK_ROWS, SCALAR_BIAS, SCALAR_ROWS, softness
-from pullback.rigid.step.impulse_kernels import without_impulses
+from pullback.rigid.step.impulse_kernels import apply_impulses
 from pullback.rigid.step.problem_kernels import Job
-from pullback.rigid.step.resolve_kernels import resolve
+from pullback.spatial.arrays import rows_from
 
 
 @wp.func
-def resolve_again(job: Job, nc: int, ns: int, sweeps: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
-    """Solve an impact that is solved once more, eq. (16), if it was solved; return the sweeps."""
+def move_biases(
+    job: Job, nc: int, ns: int, as_matrix: bool, factor: Any, lam: wp.array2d(dtype=Any), w: int,
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Add a factor times the impulses to the biases of normals and scalar rows, in the matrix form too."""
     place = job.scratch
-    count = int(sweeps)
-    if not is_unrolled(job, sweeps):
+    for c in range(nc):
+        added = factor * lam[3 * c, w]
+        row = place.blocks + c * BLOCK_ROWS + BIAS
+        scratch[row, w] = scratch[row, w] + added
+        if as_matrix:
+            scratch[place.b + 3 * c, w] = scratch[place.b + 3 * c, w] + added
+    for k in range(ns):
+        added = factor * lam[3 * nc + k, w]
+        row = place.scalars + k * SCALAR_ROWS + SCALAR_BIAS
+        scratch[row, w] = scratch[row, w] + added
+        if as_matrix:
+            scratch[place.b + 3 * nc + k, w] = scratch[place.b + 3 * nc + k, w] + added
+
+
+@wp.func(inline=False)
+def tell(job: Job, nc: int, ns: int, sweeps: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Solve an impact that is solved once more, eq. (16), from its impulses; note whether that converged.
+
+    Otherwise the first solution stays.
+    """
+    place = job.scratch
+    scratch[place.told, w] = scratch.dtype(0.0)
+    if sweeps > 0 and job.settings.polishing_rounds > 0:
         cfm = softness(job.settings, scratch[place.span, w])
-        for c in range(nc):
-            row = place.blocks + c * BLOCK_ROWS + BIAS
-            scratch[row, w] = scratch[row, w] - cfm * scratch[place.lam + 3 * c, w]
-        for k in range(ns):
-            row = place.scalars + k * SCALAR_ROWS + SCALAR_BIAS
-            scratch[row, w] = scratch[row, w] - cfm * scratch[place.lam + 3 * nc + k, w]
-        without_impulses(job, w, scratch)
-        count = resolve(job, nc, ns, as_matrix, w, scratch)
-    return count
+        has_matrix = as_matrix or needs_matrix(job, nc, ns)
+        kept = rows_from(scratch, place.kept_lam)
+        for r in range(3 * nc + ns):
+            kept[r, w] = scratch[place.lam + r, w]
+        move_biases(job, nc, ns, has_matrix, -cfm, kept, w, scratch)
+        count, change = sweep(job, job.settings.iterations, nc, ns, w, scratch)
+        if change < scratch.dtype(job.settings.tolerance):
+            scratch[place.told, w] = scratch.dtype(1.0)
+        else:
+            move_biases(job, nc, ns, has_matrix, cfm, kept, w, scratch)
+            for r in range(3 * nc + ns):
+                scratch[place.lam + r, w] = kept[r, w]
+            apply_impulses(job, nc, ns, w, scratch)
 
 
 @wp.func
@@ -43,7 +71,7 @@ def part_solver_vjp(
     """Do what `solver_vjp` does, in an impact through both solutions, eq. (17): lam stands for lam1 in the second."""
     place = job.scratch
     solver_vjp(job, nc, ns, sweeps, cases, w, adj_parameters, scratch)
-    if scratch[place.span, w] == scratch.dtype(0.0) and not is_unrolled(job, sweeps):
+    if scratch[place.span, w] == scratch.dtype(0.0) and scratch[place.told, w] > scratch.dtype(0.0):
         cfm = softness(job.settings, scratch[place.span, w])
         m = 3 * nc + ns
         for r in range(m):

@@ -19,7 +19,7 @@ from pullback.rigid.step.actuator_kernels import guess_limits
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.event_kernels import hand_on, keep_counts, keep_event, kept_counts, scratch_of_part
 from pullback.rigid.step.force_kernels import is_driven_finitely
-from pullback.rigid.step.give_way_kernels import resolve_again
+from pullback.rigid.step.give_way_kernels import tell
 from pullback.rigid.step.impact_kernels import impacts_gain
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.part_forces_kernels import begin_part
@@ -167,7 +167,7 @@ def solve_part(
                 again = impacts_gain(job, nc, ns, w, scratch)
                 bounces = not again
             if chosen == IMPACT and not again:
-                sweeps = resolve_again(job, nc, ns, sweeps, as_matrix, w, scratch)
+                tell(job, nc, ns, sweeps, as_matrix, w, scratch)
     return chosen, nc, ns, found, nscalar, sweeps
 
 
