@@ -157,9 +157,8 @@ BENCHMARK = Benchmark(
     "of every step, chained. Memory: growth of the process's peak during the first gradient. Nimble and Brax settle by "
     "themselves first.",
     "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
-    "engine's own loss along 5 random directions, at up to 64 step sizes h in each of ten ranges: slope + a h² + b h⁴ "
-    "is fitted, and once more with up to 4,096 step sizes (30 s) in the range whose fit has the smallest error (the "
-    "standard error, and what a term in h⁶ would change; rows before November 18th have 64), and "
+    "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many "
+    "as 40 s allow; 64 and 6 s in rows without a second figure): slope + a h² + b h⁴ is fitted, the fit of the smallest error taken (the standard error, and what a term in h⁶ would change), and "
     "the worst direction counts, relative to the root mean square of the slopes, ± that error in the worst direction; "
     "an error of its size is the differences'. By the converged loss, which the bar goes by: the same gradient against "
     "differences of the same loss with the solver of contacts run to rounding, where an engine has settings for that "

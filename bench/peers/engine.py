@@ -24,13 +24,9 @@ from bench.peers.contestant import time_of, times_of
 DIRECTIONS = 5
 LARGEST = tuple(3e-2 / 2**k for k in range(10))
 """The largest step size of each fit."""
-SAMPLES = 64
-FINE_SAMPLES = 4096
-"""Of the range of step sizes whose fit has the smallest error, taken once more."""
-TIME = 6.0
-"""Seconds that differences of all ranges may take; a slow engine has fewer of them."""
-FINE_TIME = 30.0
-"""The same for the best range."""
+SAMPLES = 1024
+TIME = 40.0
+"""Seconds that differences may take; a slow engine has fewer of them."""
 
 
 class Scene(NamedTuple):
@@ -97,8 +93,7 @@ def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradien
     """
     rng = np.random.default_rng(1)
     _, seconds = time_of(lambda: loss(controls))
-    each = 2 * seconds * DIRECTIONS
-    samples = int(np.clip(TIME / (each * len(LARGEST)), 6, SAMPLES)), int(np.clip(FINE_TIME / each, 6, FINE_SAMPLES))
+    samples = int(np.clip(TIME / (2 * seconds * DIRECTIONS * len(LARGEST)), 6, SAMPLES))
     rows = []
     for _ in range(DIRECTIONS):
         direction = rng.standard_normal(controls.shape)
@@ -112,29 +107,25 @@ def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradien
     return float(np.abs(ours - theirs).max() / size), float(uncertain.max() / size)
 
 
-def slope_of(function: Callable[[float], float], samples: tuple[int, int]) -> tuple[float, float]:
+def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, float]:
     """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁶ would change.
 
-    Of the fits to step sizes from an eighth of each of `LARGEST` on, the one of the smallest error, as a kink within
-    reach, or rounding, makes it large; and that one again with more samples.
+    Of the fits to step sizes from an eighth of each of `LARGEST` on, the one of the smallest error: a kink within
+    reach, or rounding, makes it large.
     """
-    few, many = samples
-    fits = [(*fit_of(function, largest, few), largest) for largest in LARGEST]
-    slope, error, largest = min(fits, key=lambda fit: fit[1])
-    return fit_of(function, largest, many) if np.isfinite(error) else (slope, error)
-
-
-def fit_of(function: Callable[[float], float], largest: float, samples: int) -> tuple[float, float]:
-    """Return the slope at 0 by differences up to one step size, and its error."""
-    h = np.linspace(largest / 8, largest, samples)
-    differences = np.array([function(x) - function(-x) for x in h]) / (2 * h)
-    if not np.isfinite(differences).all():
-        return float("nan"), float("inf")
-    # rounding is the same at every h, so that differences are worth h; columns of about one
-    A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6)], 1) * h[:, None]
-    fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (3, 4)]
-    fit, A = fits[0], A[:, :3]
-    noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 3)
-    # what a term more would change is an error as well
-    error = np.sqrt(noise * np.linalg.inv(A.T @ A)[0, 0]) + abs(fits[1][0] - fit[0])
-    return float(fit[0]), float(error)
+    best = (float("nan"), float("inf"))
+    for largest in LARGEST:
+        h = np.linspace(largest / 8, largest, samples)
+        differences = np.array([function(x) - function(-x) for x in h]) / (2 * h)
+        if not np.isfinite(differences).all():
+            continue
+        # rounding is the same at every h, so that differences are worth h; columns of about one
+        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6)], 1) * h[:, None]
+        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (3, 4)]
+        fit, A = fits[0], A[:, :3]
+        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 3)
+        # what a term more would change is an error as well
+        error = float(np.sqrt(noise * np.linalg.inv(A.T @ A)[0, 0])) + abs(float(fits[1][0] - fit[0]))
+        if error < best[1]:
+            best = (float(fit[0]), error)
+    return best
