@@ -3,7 +3,7 @@
 An engine is a program, `python -m bench.peers.NAME JOB RESULT`. JOB has the robot as MJCF, a settled state in MuJoCo's
 order, controls (T, 12) and settings. The loss is the squared last state, as the engine holds it; its gradient is by all
 controls. It is compared with central differences of the engine's own loss, along a few random directions, at many step
-sizes h: slope + a h² + b h⁴ is fitted to them, so that the noise of single differences does not count. And once more
+sizes h: slope + a h² + b h⁴ + c h⁶ is fitted to them, so that the noise of single differences does not count. And once more
 with differences of `converged`: the same loss with the solver of contacts run to rounding, whose noise is smaller.
 """
 
@@ -108,7 +108,7 @@ def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradien
 
 
 def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, float]:
-    """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁶ would change.
+    """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁸ would change.
 
     Of the fits to step sizes from an eighth of each of `LARGEST` on, the one of the smallest error: a kink within
     reach, or rounding, makes it large.
@@ -120,10 +120,10 @@ def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, f
         if not np.isfinite(differences).all():
             continue
         # rounding is the same at every h, so that differences are worth h; columns of about one
-        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6)], 1) * h[:, None]
-        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (3, 4)]
-        fit, A = fits[0], A[:, :3]
-        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 3)
+        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6, 8)], 1) * h[:, None]
+        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (4, 5)]
+        fit, A = fits[0], A[:, :4]
+        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 4)
         # what a term more would change is an error as well
         error = float(np.sqrt(noise * np.linalg.inv(A.T @ A)[0, 0])) + abs(float(fits[1][0] - fit[0]))
         if error < best[1]:
