@@ -136,7 +136,9 @@ def bars(rows: dict[str, Row]) -> list[Bar]:
         theirs = f"{error:.1e} ± {scatter:.0e}, {name}"
         smallest = ours <= error + own + scatter
         what, bar = "gradient's error", "the smallest, as far as differences can tell"
-        bars.append(Bar(what, bar, f"{ours:.1e} ± {own:.0e}; {theirs}", smallest))
+        known = rows[OURS].get("autodiff")
+        apart = "" if known is None else f"; ours against PyTorch's autograd {known:.1e}"
+        bars.append(Bar(what, bar, f"{ours:.1e} ± {own:.0e}; {theirs}{apart}", smallest))
     forward = [row for name, row in rows.items() if name.startswith("MuJoCo, ") and "forward" in row]
     if forward:
         row = min(forward, key=lambda row: row["forward"]["median"])
@@ -163,7 +165,9 @@ BENCHMARK = Benchmark(
     "that error in the worst direction; an error of its size is the differences'. Rows without a second figure are "
     "older: 64 step sizes, 6 s, one term less. By the converged loss, which the bar goes by: the same gradient against "
     "differences of the same loss with the solver of contacts run to rounding, where an engine has settings for that "
-    "(tolerance 1e-15; ours and MuJoCo up to 1,000 iterations). Where the robot does not stand, the row does not count.",
+    "(tolerance 1e-15; ours and MuJoCo up to 1,000 iterations). Ours is also compared with PyTorch's autograd of the "
+    "same physics (`bench/peers/laikago_step.py`), along the same directions. Where the robot does not stand, the row "
+    "does not count.",
     cells,
     tables,
 )
