@@ -136,7 +136,9 @@ def bars(rows: dict[str, Row]) -> list[Bar]:
         theirs = f"{error:.1e} ± {scatter:.0e}, {name}"
         smallest = ours <= error + own + scatter
         what, bar = "gradient's error", "the smallest, as far as differences can tell"
-        bars.append(Bar(what, bar, f"{ours:.1e} ± {own:.0e}; {theirs}", smallest))
+        known = rows[OURS].get("autodiff")
+        apart = "" if known is None else f"; ours against PyTorch's autograd {known:.1e}"
+        bars.append(Bar(what, bar, f"{ours:.1e} ± {own:.0e}; {theirs}{apart}", smallest))
     forward = [row for name, row in rows.items() if name.startswith("MuJoCo, ") and "forward" in row]
     if forward:
         row = min(forward, key=lambda row: row["forward"]["median"])
@@ -157,13 +159,15 @@ BENCHMARK = Benchmark(
     "of every step, chained. Memory: growth of the process's peak during the first gradient. Nimble and Brax settle by "
     "themselves first.",
     "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
-    "engine's own loss along 5 random directions, at up to 64 step sizes h in each of ten ranges: slope + a h² + b h⁴ "
-    "is fitted, the fit of the smallest error taken (the standard error, and what a term in h⁶ would change), and "
-    "the worst direction counts, relative to the root mean square of the slopes, ± that error in the worst direction; "
-    "an error of its size is the differences'. By the converged loss, which the bar goes by: the same gradient against "
+    "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many as 40 s "
+    "allow): slope + a h² + b h⁴ + c h⁶ is fitted, the fit of the smallest error taken (the standard error, and what "
+    "a term in h⁸ would change), and the worst direction counts, relative to the root mean square of the slopes, ± "
+    "that error in the worst direction; an error of its size is the differences'. Rows without a second figure are "
+    "older: 64 step sizes, 6 s, one term less. By the converged loss, which the bar goes by: the same gradient against "
     "differences of the same loss with the solver of contacts run to rounding, where an engine has settings for that "
-    "(tolerance 1e-15; ours and MuJoCo up to 1,000 iterations): its noise is smaller. Others have one figure. "
-    "Where the robot does not stand, the row does not count.",
+    "(tolerance 1e-15; ours and MuJoCo up to 1,000 iterations). Ours is also compared with PyTorch's autograd of the "
+    "same physics (`bench/peers/laikago_step.py`), along the same directions. Where the robot does not stand, the row "
+    "does not count.",
     cells,
     tables,
 )

@@ -3,8 +3,8 @@
 An engine is a program, `python -m bench.peers.NAME JOB RESULT`. JOB has the robot as MJCF, a settled state in MuJoCo's
 order, controls (T, 12) and settings. The loss is the squared last state, as the engine holds it; its gradient is by all
 controls. It is compared with central differences of the engine's own loss, along a few random directions, at many step
-sizes h: slope + a h² + b h⁴ is fitted to them, so that the noise of single differences does not count. And once more
-with differences of `converged`: the same loss with the solver of contacts run to rounding, whose noise is smaller.
+sizes h: slope + a h² + b h⁴ + c h⁶ is fitted to them, so that the noise of single differences does not count. And once
+more with differences of `converged`: the same loss with the solver of contacts run to rounding.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bench.peers.contestant import time_of, times_of
 DIRECTIONS = 5
 LARGEST = tuple(3e-2 / 2**k for k in range(10))
 """The largest step size of each fit."""
-SAMPLES = 64
-TIME = 12.0
+SAMPLES = 1024
+TIME = 40.0
 """Seconds that differences may take; a slow engine has fewer of them."""
 
 
@@ -43,7 +43,8 @@ class Scene(NamedTuple):
 class Engine(NamedTuple):
     """The loss of controls, its gradient (T, 12) where there is one, and otherwise why not.
 
-    `converged` is the loss with the solver of contacts run to rounding, where the engine has settings for that.
+    `converged` is the loss with the solver of contacts run to rounding, where the engine has settings for that;
+    `reference` the gradient by another tool that differentiates the same physics, where there is one.
     """
 
     loss: Callable[[np.ndarray], float]
@@ -51,6 +52,7 @@ class Engine(NamedTuple):
     reason: str = ""
     compiling: float = 0.0
     converged: Callable[[np.ndarray], float] | None = None
+    reference: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
@@ -73,6 +75,10 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
             found["error"], found["scatter"] = errors_of(engine.loss, scene.controls, slopes)
             if engine.converged is not None:
                 found["converged"] = errors_of(engine.converged, scene.controls, slopes)
+            if engine.reference is not None:
+                expected = engine.reference(scene.controls)
+                along = np.array([[(x * d).sum() for d in directions(slopes)] for x in (slopes, expected)])
+                found["autodiff"] = float(np.abs(along[0] - along[1]).max() / np.sqrt(np.mean(along[1] ** 2)))
             if not np.isfinite(found["error"]):
                 raise ArithmeticError("the loss or its gradient is not finite")
             found["both"] = times_of(lambda: gradient(scene.controls), scene.settings["seconds"])
@@ -86,18 +92,22 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
     np.savez(sys.argv[2], figures=json.dumps(found))
 
 
+def directions(controls: np.ndarray) -> list[np.ndarray]:
+    """Return random directions of length one."""
+    rng = np.random.default_rng(1)
+    drawn = [rng.standard_normal(controls.shape) for _ in range(DIRECTIONS)]
+    return [x / np.linalg.norm(x) for x in drawn]
+
+
 def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
     """Return the worst error over directions, and the worst error of the differences themselves.
 
     Both relative to the root mean square of the slopes by differences.
     """
-    rng = np.random.default_rng(1)
     _, seconds = time_of(lambda: loss(controls))
     samples = int(np.clip(TIME / (2 * seconds * DIRECTIONS * len(LARGEST)), 6, SAMPLES))
     rows = []
-    for _ in range(DIRECTIONS):
-        direction = rng.standard_normal(controls.shape)
-        direction /= np.linalg.norm(direction)
+    for direction in directions(controls):
         found = slope_of(lambda change, x=direction: loss(controls + change * x), samples)
         rows.append(((gradient * direction).sum(), *found))
     ours, theirs, uncertain = np.array(rows).T
@@ -108,7 +118,7 @@ def errors_of(loss: Callable[[np.ndarray], float], controls: np.ndarray, gradien
 
 
 def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, float]:
-    """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁶ would change.
+    """Return the slope of a function at 0 and its error: the standard error, and what a term in h⁸ would change.
 
     Of the fits to step sizes from an eighth of each of `LARGEST` on, the one of the smallest error: a kink within
     reach, or rounding, makes it large.
@@ -120,10 +130,10 @@ def slope_of(function: Callable[[float], float], samples: int) -> tuple[float, f
         if not np.isfinite(differences).all():
             continue
         # rounding is the same at every h, so that differences are worth h; columns of about one
-        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6)], 1) * h[:, None]
-        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (3, 4)]
-        fit, A = fits[0], A[:, :3]
-        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 3)
+        A = np.stack([(h / largest) ** k for k in (0, 2, 4, 6, 8)], 1) * h[:, None]
+        fits = [np.linalg.lstsq(A[:, :n], differences * h, rcond=None)[0] for n in (4, 5)]
+        fit, A = fits[0], A[:, :4]
+        noise = np.sum((A @ fit - differences * h) ** 2) / (samples - 4)
         # what a term more would change is an error as well
         error = float(np.sqrt(noise * np.linalg.inv(A.T @ A)[0, 0])) + abs(float(fits[1][0] - fit[0]))
         if error < best[1]:

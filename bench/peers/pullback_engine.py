@@ -8,8 +8,10 @@ import numpy as np
 import torch
 
 import pullback as pb
+from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
-from bench.peers.contestant import time_of
+from bench.peers import torch_tape
+from bench.peers.contestant import Job, time_of
 from bench.peers.engine import Engine, Scene, run
 
 
@@ -31,9 +33,13 @@ def prepare(scene: Scene) -> Engine:
         leaf = torch.tensor(controls)[:, None].requires_grad_()
         return torch.autograd.grad(loss_of(leaf), leaf)[0][:, 0].numpy()
 
+    def autograd(controls: np.ndarray) -> np.ndarray:
+        state = (x[0].numpy() for x in (standing.state.q, standing.state.qd))
+        return torch_tape.prepare(Job(laikago_arrays(), *state, controls, {})).gradient()[2]
+
     # kernels are loaded here
     _, seconds = time_of(lambda: gradient(scene.controls[:2]))
-    return Engine(loss, gradient, "", seconds, partial(loss, sim=exact))
+    return Engine(loss, gradient, "", seconds, partial(loss, sim=exact), autograd)
 
 
 if __name__ == "__main__":
