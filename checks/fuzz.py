@@ -197,6 +197,9 @@ NOTES = """\
   "What to know"), or were driven by gains that no step can follow. All have their flag, and no neighbour notices.
 - Undriven joints gain energy by an error of first order in dt; its bound, K (dt w) (dt w + |change of v| / |v|) and
   what gravity adds, is of the right order and not a theorem, hence the factor in its row.
+- Servos at their limits are those whose force at the velocity after the step exceeds them. Without contact there is one
+  such set; where friction jams, or the solver does not converge, there may be none, and after 64 solutions those that
+  are held stay so. It happens where gains throw a robot against walls.
 - Rows with "cfm 0" are of worlds without any softness, whose redundant contacts have no unique forces: of those that
   make up for each other some carry the load.
 """
