@@ -24,7 +24,7 @@ class PGS(Solver):
     tolerance: float | None = None
     """Stop when every row's velocity [m/s, rad/s] changes by less than this in a sweep; by default 1e-11, in float32
     1e-6, and at least 1e-14 and 1e-7. 0: never stop, and differentiate the sweeps, for they did not converge; `Exact`
-    goes on from there as ever."""
+    goes on from there as ever. Joint limits that touch with less load than this are differentiated as open."""
     finish: bool = True
     """Solve to the end where sweeps are used up, up to some hundred rows in contact with each other; False: what they
     found stands, and is differentiated as such. For implicit gradients."""
@@ -35,8 +35,7 @@ class PGS(Solver):
     """Where a contact, its friction or a joint limit stands between two cases: differentiate the case that was
     computed, or the one in which the loss falls (docs/gradient_care.md). For implicit gradients."""
     kink_width: float | None = None
-    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5. Joint limits that touch
-    without more load than this are differentiated as open."""
+    """How close to a kink [m/s, rad/s] counts as on it. By default 1e-9, in float32 1e-5."""
     warm_start: bool = False
     """Start from the impulses of the step before, which are then part of the state."""
     erp: float = 0.1

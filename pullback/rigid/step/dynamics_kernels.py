@@ -111,6 +111,64 @@ def equations_of_motion(
 
 
 @wp.func
+def products_of_bias(
+    scene: Scene, qd: wp.array2d(dtype=Any), gravity: wp.array2d(dtype=Any), dofs: wp.array2d(dtype=Any),
+    bias: wp.array2d(dtype=Any), poses: wp.array2d(dtype=Any), w: int, out: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write the velocity products in a bias force, both of `equations_of_motion`: without damping and gravity.
+
+    The weight of what a body carries is that of its composite inertia.
+    """
+    topology = scene.topology
+    for v in range(topology.nv):
+        out[v, w] = bias[v, w] - dofs[DOF_ROWS * v + DAMPING, w] * qd[v, w]
+    for i in range(topology.nbody):
+        composite = i * DYNAMICS_ROWS + COMPOSITE
+        down = load3(gravity, 0, w) * load33(poses, i * POSE_ROWS, w)
+        weight = spatial(wp.cross(load3(scratch, composite + 1, w), down), scratch[composite, w] * down)
+        joint_force(topology, i, weight, w, out)
+
+
+@wp.func(inline=False)
+def velocity_products(
+    scene: Scene, qd: wp.array2d(dtype=Any), inertias: wp.array2d(dtype=Any), w: int, out: wp.array2d(dtype=Any),
+    scratch: wp.array2d(dtype=Any),
+):  # fmt: skip
+    """Write h(q, qd) without gravity and damping, from the placements that `equations_of_motion` left in scratch."""
+    topology = scene.topology
+    zero = out.dtype(0.0)
+    nothing = wp.vector(zero, zero, zero, zero, zero, zero)
+    for i in range(topology.nbody):
+        parent = topology.parent[i]
+        row = i * DYNAMICS_ROWS
+        V = nothing
+        A = nothing
+        if parent >= 0:
+            R = load33(scratch, row + LOCAL, w)
+            p = load3(scratch, row + LOCAL + 9, w)
+            V = motion_to_child(R, p, load6(scratch, parent * DYNAMICS_ROWS + VELOCITY, w))
+            A = motion_to_child(R, p, load6(scratch, parent * DYNAMICS_ROWS + ACCELERATION, w))
+        V = V + joint_motion(topology, i, qd, w)
+        A = A + joint_bias(topology, i, V, qd, w)
+        F = body_inertia_times(inertias, i, w, A) + cross_force(V, body_inertia_times(inertias, i, w, V))
+        store(scratch, row + VELOCITY, w, V)
+        store(scratch, row + ACCELERATION, w, A)
+        store(scratch, row + FORCE, w, F)
+    for v in range(topology.nv):
+        out[v, w] = zero
+    for k in range(topology.nbody):
+        i = topology.nbody - 1 - k
+        row = i * DYNAMICS_ROWS
+        F = load6(scratch, row + FORCE, w)
+        joint_force(topology, i, F, w, out)
+        if topology.parent[i] >= 0:
+            R = load33(scratch, row + LOCAL, w)
+            p = load3(scratch, row + LOCAL + 9, w)
+            accumulate(scratch, topology.parent[i] * DYNAMICS_ROWS + FORCE, w, force_to_parent(R, p, F))
+
+
+@wp.func
 def add_to_parent(i: int, parent: int, F: Any, w: int, scratch: wp.array2d(dtype=Any)):
     """Add the force and the composite inertia of body i to its parent's."""
     row = i * DYNAMICS_ROWS

@@ -66,7 +66,7 @@ def free_forces(
         rows_from(scratch, job.scratch.poses), force, L, rows_from(scratch, job.scratch.dynamics),
     )  # fmt: skip
     if job.stages == 0:
-        correct_trees(job, q, qd, parameters, w, L, scratch)
+        correct_trees(job, q, qd, force, parameters, w, L, scratch)
     for v in range(scene.topology.nv):
         force[v, w] = -force[v, w]
     add_actuator_forces(job, q, qd, u, parameters, w, scratch, force)

@@ -122,19 +122,19 @@ def fall_back(job: Job, nc: int, ns: int, sweeps: int, w: int, scratch: wp.array
 
 @wp.func
 def let_go_of_unloaded_limits(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=Any)):
-    """Take joint limits that touch without load for open, whatever rounding says: contact_step.md, section 6."""
+    """Take joint limits whose load is below the tolerance for open, whatever rounding says: contact_step.md, 6."""
     place = job.scratch
     scalars = rows_from(scratch, place.scalars)
     s = rows_from(scratch, place.s)
-    width = scratch.dtype(job.settings.kink_width)
+    tolerance = scratch.dtype(job.settings.tolerance)
     for k in range(job.scene.nloop_row + job.scene.ncoupling, ns):
         row = k * SCALAR_ROWS
         i = place.lam + 3 * nc + k
         lower = scalars[row + LOWER, w]
         loaded = scalars[row + SCALAR_DIAGONAL, w] * (scratch[i, w] - lower)
-        if is_limit(scalars, k, w) and loaded > scratch.dtype(0.0) and loaded <= width:
+        if is_limit(scalars, k, w) and loaded > scratch.dtype(0.0) and loaded <= tolerance:
             speed = scalar_dot(job.scene, scalars, k, rows_from(scratch, place.Y_scalar), s, w)
-            if wp.abs(speed + scalars[row + SCALAR_BIAS, w]) <= width:
+            if wp.abs(speed + scalars[row + SCALAR_BIAS, w]) <= tolerance:
                 scratch[i, w] = lower
 
 

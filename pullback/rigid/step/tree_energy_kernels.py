@@ -20,7 +20,13 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import TREE_ROWS
-from pullback.rigid.step.dynamics_kernels import factorize, solve_factor, solve_transposed
+from pullback.rigid.step.dynamics_kernels import (
+    factorize,
+    products_of_bias,
+    solve_factor,
+    solve_transposed,
+    velocity_products,
+)
 from pullback.rigid.step.integrate_kernels import add_axes_rate, integrate, turn_axes
 from pullback.rigid.step.problem_kernels import Job
 from pullback.robot.joint_kernels import joint_axis, joint_nv, joint_travels
@@ -212,36 +218,27 @@ def write_factor(
 
 
 @wp.func(inline=False)
-def take_products(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any),
-    parameters: wp.array2d(dtype=Any), w: int, fall: wp.array2d(dtype=Any), velocity: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
+def fall_by_products(
+    job: Job, qd: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, fall: wp.array2d(dtype=Any),
+    velocity: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write -N^-1 h(q, x) and the velocity qd + dt c(x) - dt N^-1 h(q, x): eq. (7)."""
+    """Replace h(q, x) by -N^-1 h(q, x), and write the velocity qd + dt c(x) - dt N^-1 h(q, x): eq. (7)."""
     scene = job.scene
-    place = job.scratch
-    nv = scene.topology.nv
     dt = scratch.dtype(job.settings.dt)
-    N = rows_from(scratch, place.tree_factor)
-    zeros = rows_from(scratch, place.tree_zeros)
-    robot = weightless_rows(
-        zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
-        rows_from(parameters, job.parameters.dofs),
-    )  # fmt: skip
-    inverse_dynamics(scene.topology, q, x, zeros, robot, w, fall, rows_from(scratch, place.dynamics))
-    for v in range(nv):
-        fall[v, w] = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w] * x[v, w] - fall[v, w]
+    N = rows_from(scratch, job.scratch.tree_factor)
+    for v in range(scene.topology.nv):
+        fall[v, w] = -fall[v, w]
         velocity[v, w] = qd[v, w]
     solve_transposed(scene, N, w, fall)
     solve_factor(scene, N, w, fall)
     add_axes_rate(scene, dt, x, w, velocity)
-    for v in range(nv):
+    for v in range(scene.topology.nv):
         velocity[v, w] = velocity[v, w] + dt * fall[v, w]
 
 
-@wp.func
+@wp.func(inline=False)
 def find_products(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
+    job: Job, qd: wp.array2d(dtype=Any), bias: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
     """Write N's factor, x, f - e, e' and the correction e' - e: eqs. (7) and (16)."""
@@ -249,14 +246,24 @@ def find_products(
     place = job.scratch
     half = rows_from(scratch, place.tree_half)
     gain = rows_from(scratch, place.tree_gain)
+    fall = rows_from(scratch, place.tree_fall)
+    half_fall = rows_from(scratch, place.tree_half_fall)
     e = rows_from(scratch, place.tree_ahead)
     for v in range(wp.max(topology.nv, 3)):
         scratch[place.tree_zeros + v, w] = scratch.dtype(0.0)
     write_factor(job, parameters, w, M, scratch)
-    take_products(job, q, qd, qd, parameters, w, rows_from(scratch, place.tree_fall), e, scratch)
+    products_of_bias(
+        job.scene, qd, rows_from(parameters, job.parameters.gravity), rows_from(parameters, job.parameters.dofs), bias,
+        rows_from(scratch, place.poses), w, fall, rows_from(scratch, place.dynamics),
+    )  # fmt: skip
+    fall_by_products(job, qd, qd, w, fall, e, scratch)
     for v in range(topology.nv):
         half[v, w] = scratch.dtype(0.5) * (qd[v, w] + e[v, w])
-    take_products(job, q, qd, half, parameters, w, rows_from(scratch, place.tree_half_fall), gain, scratch)
+    velocity_products(
+        job.scene, half, rows_from(parameters, job.parameters.inertias), w, half_fall,
+        rows_from(scratch, place.dynamics),
+    )  # fmt: skip
+    fall_by_products(job, qd, half, w, half_fall, gain, scratch)
     for i in range(topology.nbody):
         second = scratch[place.trees + root_of(topology, i) * TREE_ROWS + SECOND, w]
         for k in range(joint_nv(topology, i)):
@@ -399,10 +406,13 @@ def add_kept_energy(
 
 @wp.func
 def correct_trees(
-    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
-    M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
+    job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), bias: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any), w: int, M: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write the correction of the velocity of trees that turn fast, and whether there are any; M is kept."""
+    """Write the correction of the velocity of trees that turn fast, and whether there are any.
+
+    Bias forces, M and what `equations_of_motion` left in scratch are read.
+    """
     place = job.scratch
     if job.has_trees == 1:
         dt = scratch.dtype(job.settings.dt)
@@ -411,7 +421,7 @@ def correct_trees(
             changes, keeps = write_weights(job, dt, qd, w, rows_from(scratch, place.trees))
             if changes:
                 scratch[place.corrects, w] = scratch.dtype(1.0)
-                find_products(job, q, qd, parameters, w, M, scratch)
+                find_products(job, qd, bias, parameters, w, M, scratch)
             if keeps:
                 add_kept_energy(job, q, qd, parameters, w, scratch)
 

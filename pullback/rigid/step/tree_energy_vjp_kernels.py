@@ -170,7 +170,7 @@ def products_vjp(
     job: Job, x: int, fall: int, adj_velocity: int, adj_x: int, parameters: wp.array2d(dtype=Any), w: int,
     adj_parameters: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any), nowhere: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the cotangents of qd, of x and of all else that `take_products` reads, for that of its velocity: eq. (14)."""
+    """Add the cotangents of qd, of x and of all else that the fall reads, for that of its velocity: eq. (14)."""
     scene = job.scene
     place = job.scratch
     rows = job.parameters
