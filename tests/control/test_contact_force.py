@@ -90,6 +90,19 @@ def test_a_resting_box_is_carried_by_its_weight():
     assert (on_ground + force).abs().max() == 0.0
 
 
+def test_the_force_of_a_step_that_is_split():
+    """The finger lands within the step, and its force is that of the whole of it: the change of momentum."""
+    sim = finger_world(box=False, depth=-1e-3).compile(dt=0.01, dtype=REAL, without=["limits"], impacts="split")
+    q, qd, u = (x[:1] for x in sticking_and_sliding(sim))
+    qd[..., 1] = -1.0
+    u = torch.zeros_like(u)
+    force = bound_force(sim, 1, 1).force(q, qd, u)
+    state = pb.State(q[0], qd[0])
+    torch.testing.assert_close(force, sim.contact_wrenches(state, ["robot/finger"], u[0])[0])
+    gained = sim.step(state, u[0]).qd[0, 1] - qd[0, 0, 1]
+    assert float(force[0, 0, 2]) == pytest.approx(float(gained) / 0.01 + GRAVITY, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("body", "other"), [("robot/finger", None), ("box", None), ("ground", "robot"), ("box", "ground")]
 )

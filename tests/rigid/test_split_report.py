@@ -1,5 +1,7 @@
 """Contact forces of steps that are split at touches: they are the change of momentum, and have gradients."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -18,7 +20,7 @@ DIFFERENCES = 1e-5
 def balls(contact: pb.PGS | None = None, dtype: torch.dtype = F64) -> pb.Sim:
     """Return three balls above the ground."""
     world = pb.World(contact=contact or pb.PGS(tolerance=1e-13))
-    surface = {"friction": 0.3, "restitution": 0.5}
+    surface: dict[str, Any] = {"friction": 0.3, "restitution": 0.5}
     world.add_ground(**surface)
     for k, (name, radius, mass) in enumerate(zip(NAMES, RADII, MASSES)):
         world.add_sphere(name, radius=radius, mass=mass, position=(k, 0.0, 1.0), **surface)

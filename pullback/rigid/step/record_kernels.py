@@ -174,7 +174,7 @@ def add_to_records(
     job: Job, is_first: bool, stage: int, share: Any, nc: int, found: int, w: int, scratch: wp.array2d(dtype=Any),
     records: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the share of a part's impulses that happened to the forces of the records, eqs. (16) and (17)."""
+    """Add the share of a part's impulses that happened to the forces of the records, eq. (18)."""
     room = job.scene.max_contacts
     head = job.scratch.records
     count = int(records[head + COUNT, w])
