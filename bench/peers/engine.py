@@ -72,15 +72,8 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
             slopes = []
             found["memory"] = peak_of(lambda: slopes.append(gradient(scene.controls)))
             slopes = slopes[0]
-            found["error"], found["scatter"] = errors_of(engine.loss, scene.controls, slopes)
-            if engine.converged is not None:
-                found["converged"] = errors_of(engine.converged, scene.controls, slopes)
-            if engine.reference is not None:
-                expected = engine.reference(scene.controls)
-                along = np.array([[(x * d).sum() for d in directions(slopes)] for x in (slopes, expected)])
-                found["autodiff"] = float(np.abs(along[0] - along[1]).max() / np.sqrt(np.mean(along[1] ** 2)))
-            if not np.isfinite(found["error"]):
-                raise ArithmeticError("the loss or its gradient is not finite")
+            if scene.settings["checked"]:
+                found |= check(engine, scene.controls, slopes)
             found["both"] = times_of(lambda: gradient(scene.controls), scene.settings["seconds"])
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
@@ -90,6 +83,21 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
     found["forward"] = times_of(lambda: engine.loss(scene.controls), scene.settings["seconds"])
     found["versions"] = {name: version(name) for name in packages}
     np.savez(sys.argv[2], figures=json.dumps(found))
+
+
+def check(engine: Engine, controls: np.ndarray, slopes: np.ndarray) -> dict[str, Any]:
+    """Return the errors of a gradient by all that it can be compared with."""
+    found: dict[str, Any] = {}
+    found["error"], found["scatter"] = errors_of(engine.loss, controls, slopes)
+    if not np.isfinite(found["error"]):
+        raise ArithmeticError("the loss or its gradient is not finite")
+    if engine.converged is not None:
+        found["converged"] = errors_of(engine.converged, controls, slopes)
+    if engine.reference is not None:
+        expected = engine.reference(controls)
+        along = np.array([[(x * d).sum() for d in directions(slopes)] for x in (slopes, expected)])
+        found["autodiff"] = float(np.abs(along[0] - along[1]).max() / np.sqrt(np.mean(along[1] ** 2)))
+    return found
 
 
 def directions(controls: np.ndarray) -> list[np.ndarray]:
