@@ -68,7 +68,9 @@ class Laws:
         self.to_limits = np.zeros((2, n, nv))
         self.poses: list[Poses] = []
         self.before, self.without, self.after = (np.zeros((len(contacts), 3)) for _ in range(3))
-        self.push, self.mobility = np.zeros(n), np.zeros(len(contacts))
+        self.push, self.mobility, self.inverse = np.zeros(n), np.zeros(len(contacts)), np.zeros((n, nv, nv))
+        # of the rows of loops: the diagonal of J M^-1 J^T, and impulses
+        self.loop_mobility, self.loop_impulse = np.zeros((n, 0)), np.zeros((n, 0))
         self.parts: dict[str, tuple[pb.RobotModel, slice, slice]] = {}
         self.gravity = torch.as_tensor(drawn.world.gravity, dtype=torch.float64).expand(n, 3)
         at_q = at_v = at_u = 0
@@ -130,9 +132,10 @@ class Laws:
         self.poses.append(link_poses(robot, item, q))
         self.scale[:, v_at] = scale.numpy()
         self.p[:, v_at] = p
-        self.add_contacts(item, robot, q, v_at, M.numpy())
+        self.inverse[:, v_at, v_at] = np.linalg.inv(M.numpy())
+        self.add_contacts(item, robot, q, v_at)
 
-    def add_contacts(self, item: Placed, robot: pb.RobotModel, q: Tensor, v_at: slice, M: Array) -> None:
+    def add_contacts(self, item: Placed, robot: pb.RobotModel, q: Tensor, v_at: slice) -> None:
         """Take the contacts' impulses out of p, and add the item's share of the velocities at their points.
 
         And of their mobility, the trace of J M^-1 J^T.
@@ -151,7 +154,7 @@ class Laws:
                 linear, angular = (turn @ x.numpy() for x in jacobians)
                 arm = contacts.point[chosen] - self.poses[-1][link][1][rows]
                 J = linear + np.cross(angular.swapaxes(1, 2), arm[:, None]).swapaxes(1, 2)
-                self.mobility[chosen] += np.einsum("cij,cji->c", J, np.linalg.solve(M[rows], J.swapaxes(1, 2)))
+                self.mobility[chosen] += np.einsum("cij,cjk,cik->c", J, self.inverse[rows][:, v_at, v_at], J)
                 for out, v in ((self.before, self.v0), (self.without, self.free), (self.after, self.v1)):
                     out[chosen] += sign * np.einsum("cij,cj->ci", J, v[:, v_at].numpy()[rows])
                 impulse = sim.dt * contacts.force[chosen]
@@ -163,14 +166,20 @@ class Laws:
     def rounding(self, impulse: Array) -> Array:
         """Return the velocity (contacts,) that the rounding of the largest impulse of a step may be wrong by.
 
-        What the exact solver takes for a solution, eq. (14) of exact_solver.md, and a few units for the sums J v and
-        M^-1 J^T lam themselves, which no solver of this type can see: jammed links in float32 have impulses of which
-        one unit is a centimetre a second.
+        What the exact solver takes for a solution, |G| of eq. (14) of exact_solver.md. It returns P(x), impulses that
+        are moved by G / a: others feel A_ij G_j / a_j of it, at most |G| sqrt(a_i / a_j) a row. And a few units for the
+        sums J v and M^-1 J^T lam themselves, which no solver of this type can see: jammed links in float32 have
+        impulses of which one unit is a centimetre a second.
         """
         unit, most = (2.2e-16, 1e-8) if self.drawn.sim.dtype == torch.float64 else (1.2e-7, 1e-3)
-        largest = np.zeros(len(self.p))
-        np.maximum.at(largest, self.contacts.row, self.mobility * np.linalg.norm(impulse, axis=1))
-        return (np.minimum(36 * unit * largest, most) + 4 * unit * largest)[self.contacts.row]
+        row, pressing = self.contacts.row, np.linalg.norm(impulse, axis=1)
+        largest = (self.loop_mobility * np.abs(self.loop_impulse)).max(1, initial=0.0)
+        np.maximum.at(largest, row, self.mobility * pressing)
+        loops, points = (np.where(a > 1e-9, 1.0 / np.sqrt(a), 0.0) for a in (self.loop_mobility, self.mobility))
+        others = loops.sum(1)
+        np.add.at(others, row, 3.0 * (pressing > 0) * points)
+        felt = np.maximum(others[row] * np.sqrt(self.mobility), 1.0)
+        return np.minimum(36 * unit * largest, most)[row] * felt + 4 * unit * largest[row]
 
     def bounds(self) -> tuple[Array, Array, Array]:
         """Return the least and the largest impulse (n, nv) that limits and dry friction may give every dof.

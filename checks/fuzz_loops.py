@@ -67,6 +67,7 @@ def take_out_loops(laws: Laws, bounded: Array) -> Array:
     mu = np.einsum("nrv,nv->nr", np.linalg.pinv(held, rcond=1e-10), np.where(bounded, 0.0, laws.p))
     laws.p = np.where(bounded, 0.0, laws.p - np.einsum("nrv,nr->nv", J, mu))
     laws.scale += np.einsum("nrv,nr->nv", np.abs(J), np.abs(mu))
+    laws.loop_mobility, laws.loop_impulse = np.einsum("nrv,nvw,nrw->nr", J, laws.inverse, J), mu
     wrong = np.zeros(len(laws.p))
     for rows, apart in found:
         rate = np.einsum("nrv,nv->nr", rows[:, :3], laws.v1.numpy()) + contact.loop_erp / dt * apart
