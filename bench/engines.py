@@ -159,7 +159,7 @@ BENCHMARK = Benchmark(
     "of every step, chained. Memory: growth of the process's peak during the first gradient. Nimble and Brax settle by "
     "themselves first.",
     "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
-    "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many as 40 s "
+    "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many as 20 s "
     "allow): slope + a h² + b h⁴ + c h⁶ is fitted, the fit of the smallest error taken (the standard error, and what "
     "a term in h⁸ would change), and the worst direction counts, relative to the root mean square of the slopes, ± "
     "that error in the worst direction; an error of its size is the differences'. Rows without a second figure are "

@@ -25,7 +25,7 @@ DIRECTIONS = 5
 LARGEST = tuple(3e-2 / 2**k for k in range(10))
 """The largest step size of each fit."""
 SAMPLES = 1024
-TIME = 40.0
+TIME = 20.0
 """Seconds that differences may take; a slow engine has fewer of them."""
 
 
