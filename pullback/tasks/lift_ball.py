@@ -2,14 +2,17 @@
 
 The hand stands about a ball of soft rubber, whose place and stiffness differ from scene to scene, and is told to close,
 to rise and to hold still: servo targets on straight lines between knots. As a first guess inverse kinematics gives the
-arm's, and fingers close until they just touch, so that the ball stays where it is. The gradient goes from the ball's
-way and its strain through material points, contact with friction, and the arm, to the knots of the arm and to the width
-at which the fingers hold: 43 numbers a scene.
+arm's, for a ball that stands in its place, and fingers close until they just touch, so that the ball stays where it is.
+The gradient goes from the ball's way and its strain through material points, contact with friction, and the arm, to the
+knots of the arm and to the width at which the fingers hold: 43 numbers a scene. How a ball falls that slips says little
+about how to hold it; so the hand learns to grasp first, about the ball's middle and firmly enough, and then to lift.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import pi
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
-from pullback.control.search.shooting import minimize
 from pullback.core.device import find_device
 from pullback.description.load import read
 from pullback.rigid.state import State
@@ -30,6 +31,7 @@ from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.soft import Coupled, CoupledRollout, CoupledState, Domain, Elastic, SoftSim, SoftState, ball
 from pullback.tasks.common.arm import carry, follow
+from pullback.tasks.common.descent import descend
 from pullback.tasks.common.knots import knots_at
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
@@ -54,14 +56,20 @@ ROTOR = 0.1
 FRICTION, FLOOR = 0.8, 0.5
 """Of the fingers, and of the table."""
 MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Of the knots, as fractions of the time: open, closed, a third up, two thirds, up, up."""
-HEIGHTS = (0.0, 0.0, 0.027, 0.053, 0.08, 0.08)
+"""Of the knots, as fractions of the time; at the second one the fingers are closed, at the last one the hand is up."""
+HEIGHTS = (0.0, 0.0, 0.012, 0.04, 0.068, 0.08)
 RISE = 0.08
 """How high [m] the ball should be lifted."""
 OPEN, TOUCHING = 0.04, (0.027, 0.0285)
 """Finger's distance [m] from the middle at the start, and where they close to in a first guess."""
 ARM_UNIT, FINGER_UNIT = 0.05, 0.2
 """Radians of the arm and metres of the grip in one unit of what is sought: the search takes steps of a hundredth."""
+GRASP, PRESSED = 150, 40
+"""Steps after closing in which the hand learns to grasp, and the last of them, in which its force counts."""
+FIRM = 2.3
+"""Force of a finger, over that with which friction just carries the ball."""
+NEEDED = 9.81 * DENSITY * 4.0 / 3.0 * pi * RADIUS**3 / (2.0 * FRICTION)
+"""The latter [N]."""
 SPARED = 0.15
 """Green's strain that costs nothing."""
 CRUSHED = 0.25
@@ -70,7 +78,8 @@ HELD = 0.8
 """Share of the rise that counts as lifted."""
 STEADY = 0.05
 """Speed [m/s] at the end of a ball that is held."""
-LEARNING_RATE, LONGEST_GRADIENT = 0.01, 1.0
+GRASP_RATE, LEARNING_RATE = 0.01, 0.003
+"""Of the search for a grasp, and of that for the whole motion."""
 
 
 @dataclass
@@ -79,8 +88,10 @@ class Options:
 
     scenes: int = 5
     """Balls of random place and stiffness, each with a search of its own, side by side."""
-    epochs: int = 12
-    """Iterations of the optimiser (Adam)."""
+    grasps: int = 10
+    """Iterations of the optimiser (Adam) in which the hand learns to grasp: how far aside, and how firmly."""
+    epochs: int = 4
+    """Iterations in which it learns to lift."""
     seed: int = 0
     """Seed of the scenes and of first guesses."""
     quick: bool = False
@@ -116,31 +127,34 @@ class Verdict(NamedTuple):
 
 @dataclass
 class Lifted:
-    """What was found: knots (B, 43), the motion, verdicts of first guesses and of results, and the search."""
+    """What was found: knots (B, 43), the motion, verdicts of first guesses and of results, and both searches."""
 
     knots: Tensor
     motion: CoupledRollout
     before: Verdict
     after: Verdict
+    grasped: Found
     found: Found
     files: list[Path] = field(default_factory=list)
 
 
 def run(options: Options) -> Lifted:
     """Search for the knots, print how the balls fared, and save motion, picture and replay."""
-    check_at_least(options, scenes=1, epochs=1)
-    scenes, epochs = (1, min(2, options.epochs)) if options.quick else (options.scenes, options.epochs)
+    check_at_least(options, scenes=1, grasps=1, epochs=1)
+    if options.quick:
+        options = replace(options, scenes=1, grasps=2, epochs=1)
     console = Console()
     with console.status("compiling the kernels, once on a machine"):
-        task = Task(scenes, options.seed, device=find_device(options.device))
+        task = Task(options.scenes, options.seed, device=find_device(options.device))
         first = task.first_knots()
         before = task.judge(task.watch(first))
-    found = minimize(
-        task.loss, first, iterations=epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=cosine_schedule(epochs), label="gradient", console=console,
-    )  # fmt: skip
+    knots = task.grasps(first)
+    grasped = descend(
+        lambda z: task.grasp(knots(z)), torch.zeros_like(first[:, :2]), options.grasps, GRASP_RATE, console
+    )
+    found = descend(task.loss, knots(grasped.each), options.epochs, LEARNING_RATE, console)
     motion = task.watch(found.each)
-    lifted = Lifted(found.each, motion, before, task.judge(motion), found)
+    lifted = Lifted(found.each, motion, before, task.judge(motion), grasped, found)
     report(lifted, task, console)
     save(lifted, task, options, console)
     return lifted
@@ -207,14 +221,22 @@ class Task:
 
     def first_knots(self) -> Tensor:
         """Return knots (B, 43): the arm's by inverse kinematics and its weight, fingers that just touch."""
-        place = torch.tensor([*PLACE, RADIUS], dtype=torch.float64).expand(self.scenes, 3)
+        self.first_q, arm = self._carried(0.0)
+        return torch.cat([arm, self.touching[:, None].to(arm) / FINGER_UNIT], 1)
+
+    def _carried(self, aside: float) -> tuple[Tensor, Tensor]:
+        """Return coordinates (B, 8) at the start and the arm's knots (B, 42), moved aside along x [m]."""
+        place = torch.tensor([PLACE[0] + aside, PLACE[1], RADIUS], dtype=torch.float64).expand(self.scenes, 3)
         home = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1)
         down = downward(torch.zeros(self.scenes, dtype=torch.float64))
         way = [(place + torch.tensor([0.0, 0.0, height]), down) for height in HEIGHTS]
         q = follow(self.robot, HAND, way, home, len(KP))
-        self.first_q = q[:, 0]
-        arm = (carry(self.robot, q, KP) / ARM_UNIT).flatten(1)
-        return torch.cat([arm, self.touching[:, None] / FINGER_UNIT], 1).to(self.between)
+        return q[:, 0], (carry(self.robot, q, KP) / ARM_UNIT).flatten(1).to(self.between)
+
+    def grasps(self, first: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return knots as a function of how far the hand is moved aside and how much opened, (B, 2) in FINGER_UNIT."""
+        sideways = (self._carried(NEARBY)[1] - first[:, :-1]) * (FINGER_UNIT / NEARBY)
+        return lambda z: first + torch.cat([z[:, :1] * sideways, z[:, 1:]], 1)
 
     def start(self) -> CoupledState:
         """Return the scenes at rest, the hand open about the ball."""
@@ -232,16 +254,29 @@ class Task:
         width = torch.cat([torch.full_like(grip[:, :1], OPEN), grip], 1)
         return torch.einsum("tk,bkj->tbj", self.between, torch.cat([arm, width], -1))
 
-    def rollout(self, knots: Tensor, frames: list[int], hold: int = 0) -> CoupledRollout:
-        """Return the motion; a world in which a particle is crushed beyond what can be computed is NaN."""
+    def rollout(self, knots: Tensor, frames: list[int], steps: int, hold: int = 0) -> CoupledRollout:
+        """Return the first steps of the motion and some of holding still.
+
+        A world in which a particle is crushed beyond what can be computed is NaN.
+        """
         rubber = Elastic(youngs=self.youngs, poisson=POISSON, density=DENSITY, viscosity=VISCOSITY)
         controls = self.controls(knots.to(self.between))
-        controls = torch.cat([controls, controls[-1:].expand(hold, -1, -1)])
+        controls = torch.cat([controls[:steps], controls[steps - 1].expand(hold, -1, -1)])
         return self.coupled.rollout(self.start(), controls, materials={"ball": rubber}, frames=frames, check=False)
+
+    def grasp(self, knots: Tensor) -> Tensor:
+        """Return how far [cm²] pads are from where they should hold the ball, and how far off their force is (B,)."""
+        closed = round(MOMENTS[1] * self.steps)
+        run = self.rollout(knots, [closed + GRASP], closed, GRASP)
+        pads = self.coupled.motion.motion(self.coupled.motion.parameters(), run.q[-1], run.qd[-1])[0]
+        # fingers that close push the ball to the middle between them, along y, by themselves
+        apart = (pads.mean(1) - run.soft.x[-1].mean(1))[:, 0]
+        force = run.wrenches[-PRESSED:, ..., 4].abs().mean(0)
+        return 1e4 * apart.square() + (force / (FIRM * NEEDED) - 1.0).square().mean(-1)
 
     def loss(self, knots: Tensor) -> Tensor:
         """Return how far balls are from where they should be, their final speed, and strain that is not spared (B,)."""
-        run = self.rollout(knots, self.frames, SEEN)
+        run = self.rollout(knots, self.frames, self.steps, SEEN)
         x, v = run.soft.x.mean(2), run.soft.v.mean(2)
         apart = (x - x[0].detach() - self.way).square().sum(-1)
         assert isinstance(run.soft, SoftState)
@@ -257,7 +292,7 @@ class Task:
     @torch.no_grad()
     def watch(self, knots: Tensor) -> CoupledRollout:
         """Return the motion with more frames, and a while of holding still at the end."""
-        return self.rollout(knots, list(range(0, self.steps + HOLD + 1, 20)), HOLD)
+        return self.rollout(knots, list(range(0, self.steps + HOLD + 1, 20)), self.steps, HOLD)
 
     def judge(self, run: CoupledRollout) -> Verdict:
         """Return how scenes ended."""
@@ -281,7 +316,8 @@ def squeeze(run: CoupledRollout) -> Tensor:
 def report(lifted: Lifted, task: Task, console: Console) -> None:
     """Print for every scene how the first guess and the result fared."""
     good = int(lifted.after.lifted.sum())
-    table = Table(title=f"{good} of {task.scenes} balls lifted after {len(lifted.found.losses)} epochs")
+    epochs = len(lifted.grasped.losses) + len(lifted.found.losses)
+    table = Table(title=f"{good} of {task.scenes} balls lifted after {epochs} epochs")
     for header in ("scene", "stiffness", "first guess", "lifted", "speed", "compression", "force", ""):
         table.add_column(header, justify="right")
     for k in range(task.scenes):
@@ -301,6 +337,7 @@ def save(lifted: Lifted, task: Task, options: Options, console: Console) -> None
     saved = write_arrays(
         out / "lift_ball.npz", q=run.q[:, k], qd=run.qd[:, k], u=controls[:, k], x=run.soft.x[:, k], times=run.times,
         wrenches=run.wrenches[:, k], knots=lifted.knots, losses=lifted.found.losses,
+        grasp=lifted.grasped.losses,
     )  # fmt: skip
     picture = draw(lifted, task, out / "lift_ball.png")
     sim = task.coupled.rigid
@@ -342,12 +379,13 @@ def draw(lifted: Lifted, task: Task, path: Path) -> Path:
         force = run.wrenches[:, k, :, 3:].norm(dim=-1).mean(-1).cpu()
         smooth = force[: len(force) // 10 * 10].unflatten(0, (-1, 10)).mean(1)
         panels["force"].plot(10.0 * DT * np.arange(len(smooth)), smooth, color=f"C{k}")
-        panels["loss"].semilogy(lifted.found.losses[:, k].cpu(), color=f"C{k}")
+        panels["loss"].semilogy(torch.cat([lifted.grasped.losses, lifted.found.losses])[:, k].cpu(), color=f"C{k}")
     panels["height"].axhline(1e3 * RISE, color="black", linestyle=":", linewidth=1)
     panels["height"].set(title="rise of the ball", xlabel="time [s]", ylabel="[mm]")
     panels["height"].legend(fontsize=8)
     panels["force"].set(title="force on a finger", xlabel="time [s]", ylabel="[N]")
-    panels["loss"].set(title="loss", xlabel="epoch")
+    panels["loss"].axvline(len(lifted.grasped.losses) - 0.5, color="black", linestyle=":", linewidth=1)
+    panels["loss"].set(title="loss: grasp, then lift", xlabel="epoch")
     for name in ("height", "force", "loss"):
         panels[name].grid(alpha=0.3)
     return write_figure(figure, path)

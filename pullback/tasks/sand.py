@@ -19,9 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
-from pullback.control.search.shooting import minimize
 from pullback.core.device import find_device
 from pullback.description.assets.rows import X, Y, box, joint, link
 from pullback.description.tree import Tree
@@ -29,6 +27,7 @@ from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
 from pullback.robot.load import load
 from pullback.soft import Coupled, CoupledRollout, Domain, Sand, SoftSim, block
+from pullback.tasks.common.descent import descend
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
 
@@ -53,7 +52,7 @@ NOISE, TRIES = 0.3, 4
 """Of the numbers at the start, and how many random movements a seed tries."""
 FAR, GOAL = 1.0, 0.3
 """The loss is how much the way [m] is short of the first; the second counts as a success."""
-LEARNING_RATE, LONGEST_GRADIENT = 0.35, 1.0
+LEARNING_RATE = 0.35
 
 
 @dataclass
@@ -94,10 +93,7 @@ def run(options: Options) -> Strokes:
     with console.status("compiling the kernels, once on a machine"):
         task = Leg(find_device(options.device))
         first, before = task.first(range(options.seed, options.seed + seeds))
-    found = minimize(
-        task.loss, first, iterations=iterations, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=cosine_schedule(iterations), label="gradient", console=console,
-    )  # fmt: skip
+    found = descend(task.loss, first, iterations, LEARNING_RATE, console)
     motion = task.watch(found.each)
     strokes = Strokes(found.each, motion, before, task.way(motion), found)
     report(strokes, task, options.seed, console)
