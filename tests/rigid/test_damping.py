@@ -75,6 +75,8 @@ def test_energies_do_not_know_of_it_and_a_typo_is_told():
     assert sims[0].energies(state) == sims[1].energies(state)
     with pytest.raises(pb.PullbackError, match="damping is 'implict'; choose 'explicit' or 'implicit'"):
         world.compile(dt=DT, damping="implict")
+    with pytest.raises(pb.PullbackError, match=r"integrator is \{\}; choose 'semi_implicit'"):
+        world.compile(dt=DT, integrator={})
 
 
 # -- servos ----------------------------------------------------------------------------------------------------------

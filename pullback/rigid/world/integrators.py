@@ -43,10 +43,9 @@ def check_integration(
     integrator: Integrator, damping: Damping | None, impacts: Impacts, without: Collection[Part]
 ) -> None:
     """Refuse choices that there are not, or that do not go together."""
-    chosen = default_damping(integrator) if damping is None else damping
-    choices = (("damping", chosen, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
+    choices = (("damping", damping, Damping), ("integrator", integrator, Integrator), ("impacts", impacts, Impacts))
     for what, choice, kind in choices:
-        if choice not in get_args(kind):
+        if choice not in get_args(kind) and not (what == "damping" and choice is None):
             raise PullbackError(f"{what} is {choice!r}; choose {_choices(get_args(kind))}")
     is_list = isinstance(without, Collection) and not isinstance(without, str)
     if not is_list or any(part not in get_args(Part) for part in without):
