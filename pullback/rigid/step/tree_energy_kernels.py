@@ -211,6 +211,12 @@ def write_factor(
     factorize(job.scene, w, N)
 
 
+@wp.func
+def tree_work(job: Job):
+    """Return the row at which inverse dynamics have their scratch: that of the equations of motion, which are done."""
+    return job.scratch.dynamics
+
+
 @wp.func(inline=False)
 def take_products(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any),
@@ -228,7 +234,7 @@ def take_products(
         zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
         rows_from(parameters, job.parameters.dofs),
     )  # fmt: skip
-    inverse_dynamics(scene.topology, q, x, zeros, robot, w, fall, rows_from(scratch, place.dynamics))
+    inverse_dynamics(scene.topology, q, x, zeros, robot, w, fall, rows_from(scratch, tree_work(job)))
     for v in range(nv):
         fall[v, w] = parameters[job.parameters.dofs + DOF_ROWS * v + DAMPING, w] * x[v, w] - fall[v, w]
         velocity[v, w] = qd[v, w]
@@ -282,7 +288,7 @@ def find_momenta(
     q_before = rows_from(scratch, place.tree_q)
     before = rows_from(scratch, place.tree_before)
     p_before = rows_from(scratch, place.tree_momentum_before)
-    work = rows_from(scratch, place.dynamics)
+    work = rows_from(scratch, tree_work(job))
     robot = weightless_rows(
         zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
         rows_from(parameters, job.parameters.dofs),
