@@ -168,6 +168,7 @@ SCRATCH = Layout(
     Rows("trial_poses", lambda n: int(POSE_ROWS) * n.nbody * n.splits),
     Rows("trial_motion", lambda n: int(MOTION_ROWS) * n.nbody * n.splits),
     Rows("trial_contacts", lambda n: int(CONTACT_ROWS) * n.contacts * n.splits),
+    Rows("tree_work", lambda n: int(DYNAMICS_ROWS) * n.nbody * n.trees * n.splits, "of inverse dynamics of trees"),
     Rows("records", lambda n: _record_rows(n), "forces of contacts in all parts (step/record_kernels.py)"),
     Rows("stages", lambda n: (n.stages + 1) * (n.nq + 2 * n.nv) if n.stages else 0, "q, qd, qdd of a stage"),
     # -- where the problem is written as a matrix: a step that may be polished, and every adjoint

@@ -132,10 +132,10 @@ def products_of_bias(
 
 @wp.func(inline=False)
 def velocity_products(
-    scene: Scene, qd: wp.array2d(dtype=Any), inertias: wp.array2d(dtype=Any), w: int, out: wp.array2d(dtype=Any),
-    scratch: wp.array2d(dtype=Any),
+    scene: Scene, qd: wp.array2d(dtype=Any), inertias: wp.array2d(dtype=Any), placements: wp.array2d(dtype=Any), w: int,
+    out: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Write h(q, qd) without gravity and damping, from the placements that `equations_of_motion` left in scratch."""
+    """Write h(q, qd) without gravity and damping, with the placements that `equations_of_motion` left."""
     topology = scene.topology
     zero = out.dtype(0.0)
     nothing = wp.vector(zero, zero, zero, zero, zero, zero)
@@ -145,8 +145,8 @@ def velocity_products(
         V = nothing
         A = nothing
         if parent >= 0:
-            R = load33(scratch, row + LOCAL, w)
-            p = load3(scratch, row + LOCAL + 9, w)
+            R = load33(placements, row + LOCAL, w)
+            p = load3(placements, row + LOCAL + 9, w)
             V = motion_to_child(R, p, load6(scratch, parent * DYNAMICS_ROWS + VELOCITY, w))
             A = motion_to_child(R, p, load6(scratch, parent * DYNAMICS_ROWS + ACCELERATION, w))
         V = V + joint_motion(topology, i, qd, w)
@@ -163,8 +163,8 @@ def velocity_products(
         F = load6(scratch, row + FORCE, w)
         joint_force(topology, i, F, w, out)
         if topology.parent[i] >= 0:
-            R = load33(scratch, row + LOCAL, w)
-            p = load3(scratch, row + LOCAL + 9, w)
+            R = load33(placements, row + LOCAL, w)
+            p = load3(placements, row + LOCAL + 9, w)
             accumulate(scratch, topology.parent[i] * DYNAMICS_ROWS + FORCE, w, force_to_parent(R, p, F))
 
 

@@ -41,6 +41,12 @@ def time_ahead_in_part(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     return scratch[job.scratch.ahead, w]
 
 
+@wp.func
+def tree_work_of_part(job: Job):
+    """Return the row of scratch of trees' own: the velocities of bodies are asked for after the equations of motion."""
+    return job.scratch.tree_work
+
+
 @wp.func(inline=False)
 def inertia_alone(
     job: Job, q: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, L: wp.array2d(dtype=Any),

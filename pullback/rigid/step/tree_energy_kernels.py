@@ -217,6 +217,12 @@ def write_factor(
     factorize(job.scene, w, N)
 
 
+@wp.func
+def tree_work(job: Job):
+    """Return the row of scratch for motions of bodies: that of the equations of motion, which are done."""
+    return job.scratch.dynamics
+
+
 @wp.func(inline=False)
 def fall_by_products(
     job: Job, qd: wp.array2d(dtype=Any), x: wp.array2d(dtype=Any), w: int, fall: wp.array2d(dtype=Any),
@@ -260,8 +266,8 @@ def find_products(
     for v in range(topology.nv):
         half[v, w] = scratch.dtype(0.5) * (qd[v, w] + e[v, w])
     velocity_products(
-        job.scene, half, rows_from(parameters, job.parameters.inertias), w, half_fall,
-        rows_from(scratch, place.dynamics),
+        job.scene, half, rows_from(parameters, job.parameters.inertias), rows_from(scratch, place.dynamics), w,
+        half_fall, rows_from(scratch, tree_work(job)),
     )  # fmt: skip
     fall_by_products(job, qd, half, w, half_fall, gain, scratch)
     for i in range(topology.nbody):
@@ -289,7 +295,7 @@ def find_momenta(
     q_before = rows_from(scratch, place.tree_q)
     before = rows_from(scratch, place.tree_before)
     p_before = rows_from(scratch, place.tree_momentum_before)
-    work = rows_from(scratch, place.dynamics)
+    work = rows_from(scratch, tree_work(job))
     robot = weightless_rows(
         zeros, rows_from(parameters, job.parameters.placements), rows_from(parameters, job.parameters.inertias),
         rows_from(parameters, job.parameters.dofs),

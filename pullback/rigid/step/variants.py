@@ -129,15 +129,17 @@ def split_functions() -> dict[Any, Any]:
     from pullback.rigid.collide.collide_kernels import pair_margin
     from pullback.rigid.step.actuator_kernels import time_ahead
     from pullback.rigid.step.constraint_kernels import is_impact_row, softness
-    from pullback.rigid.step.part_forces_kernels import time_ahead_in_part
+    from pullback.rigid.step.part_forces_kernels import time_ahead_in_part, tree_work_of_part
     from pullback.rigid.step.split_kernels import write_velocities_of_part
     from pullback.rigid.step.step_kernels import write_velocities
     from pullback.rigid.step.touch_kernels import is_no_impact_row, margin_ahead, softness_of_part
+    from pullback.rigid.step.tree_energy_kernels import tree_work
 
     return {
         is_impact_row: is_no_impact_row,
         pair_margin: margin_ahead,
         time_ahead: time_ahead_in_part,
+        tree_work: tree_work_of_part,
         softness: softness_of_part,
         write_velocities: write_velocities_of_part,
     }
