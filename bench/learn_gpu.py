@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--env", default="ant")
     parser.add_argument("--algorithm", default="shac", help="shac, ahac or sapo")
     parser.add_argument("--worlds", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece; 0: only time an iteration")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece; 0: time an iteration")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="what --seconds counts")
     parser.add_argument("--until", type=float, default=1e9, help="mean return of the last episodes that ends it")
     parser.add_argument("--wall", type=float, default=1e9, help="seconds after which this piece ends, all counted")
