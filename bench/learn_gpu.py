@@ -18,6 +18,7 @@ from ast import literal_eval
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--env", default="ant")
     parser.add_argument("--algorithm", default="shac", help="shac, ahac or sapo")
     parser.add_argument("--worlds", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of training, in this piece; 0: time an iteration")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="what --seconds counts")
     parser.add_argument("--until", type=float, default=1e9, help="mean return of the last episodes that ends it")
     parser.add_argument("--wall", type=float, default=1e9, help="seconds after which this piece ends, all counted")
@@ -89,19 +90,20 @@ class PartTimes:
         self.marks.append((part, event))
 
     def measure(self, iterations: int) -> dict[str, float]:
-        """Return the mean seconds of each part over some iterations, and of a whole one by the clock."""
-        totals: dict[str, float] = {}
-        begun = time.perf_counter()
+        """Return the median seconds of each part over some iterations, and of a whole one by the clock."""
+        found: dict[str, list[float]] = {}
         for _ in range(iterations):
             self.marks.clear()
+            begun = time.perf_counter()
             self.mark("begin")
             self.run.iterate()
             if self.on_gpu:
                 torch.cuda.synchronize()
             for (_, a), (part, b) in zip(self.marks, self.marks[1:]):
                 spent = 1e-3 * a.elapsed_time(b) if self.on_gpu else b - a
-                totals[part] = totals.get(part, 0.0) + spent / iterations
-        return {**totals, "all": (time.perf_counter() - begun) / iterations}
+                found.setdefault(part, []).append(spent)
+            found.setdefault("all", []).append(time.perf_counter() - begun)
+        return {part: median(spent) for part, spent in found.items()}
 
 
 def compile_kernels(args: argparse.Namespace) -> float:
@@ -249,10 +251,12 @@ def main(given: Sequence[str] | None = None) -> None:
     # an iteration or two of another run, so that what is timed is not the first
     warm = algorithm(env, config)
     warm.iterate()
-    times = PartTimes(warm).measure(3)
+    times = PartTimes(warm).measure(5)
     steps = warm.horizon * env.worlds
     split = ", ".join(f"{part} {1e3 * spent:.1f} ms" for part, spent in times.items())
     print(f"an iteration of {steps} steps: {split}; {steps / times['all']:.0f} steps/s", flush=True)
+    if not args.seconds:
+        return
     env.reset(args.seed)
     env.broken.zero_()
     session = Session(algorithm(env, config), trial, args)
