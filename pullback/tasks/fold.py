@@ -178,7 +178,7 @@ def build(hold: bool, dtype: torch.dtype = torch.float64) -> Coupled:
     material = Fabric(bending=BENDING[0], density=DENSITY[0], **FABRIC)
     corner, along, across = (NEAR, -0.5 * WIDTH, LIES), (FAR - NEAR, 0, 0), (0, WIDTH, 0)
     piece = sheet(corner, along, across, cells=CELLS, name="cloth", material=material, pins=pins)
-    contact = {"contact_range": RANGE, "contact_stiffness": STIFFNESS, "slip_speed": SLIP}
+    contact: dict[str, Any] = {"contact_range": RANGE, "contact_stiffness": STIFFNESS, "slip_speed": SLIP}
     cloth = ClothSim([piece], dt=DT, gravity=(0.0, 0.0, -9.81), drag=0.5, dtype=dtype, **contact)
     held = {f"{ARM}/panda_hand": range(len(pins))} if hold else None
     return Coupled(cloth, world.compile(dt=DT, damping="implicit", dtype=dtype), hold=held)
@@ -190,6 +190,8 @@ class Task:
     def __init__(self, seeds: range, *, steps: int = STEPS) -> None:
         self.seeds, self.steps, self.scenes = seeds, steps, len(seeds)
         self.coupled, self.let_go = build(True), build(False)
+        assert isinstance(self.coupled.soft, ClothSim)
+        self.triangles = self.coupled.soft.triangles
         self.robot = self.coupled.rigid.world.robots[ARM].to(dtype=torch.float64)
         self.between = knots_at(steps, MOMENTS)
         numbers = torch.stack([self._random(seed, 2) for seed in seeds]).T[..., None]
@@ -300,7 +302,7 @@ def save(folded: Folded, task: Task, options: Options, console: Console) -> None
     out, motion, k = options.out, folded.motion, int(folded.after.folded.int().argmax())
     controls = task.controls(folded.knots)
     controls = torch.cat([controls, controls[-1:].expand(RELEASE, -1, -1)])
-    x, triangles = motion.x[:, k], task.coupled.soft.triangles
+    x, triangles = motion.x[:, k], task.triangles
     saved = write_arrays(
         out / "fold.npz", q=motion.trajectory.q[:, k], u=controls[:, k], x=x, times=motion.times, triangles=triangles,
         knots=folded.knots, losses=folded.found.losses, off=torch.stack([folded.before.mean, folded.after.mean]),
@@ -318,7 +320,7 @@ def draw(folded: Folded, task: Task, scene: int, path: Path) -> Path:
     """Draw a cloth at four moments, its first guess, distances and the search; return the file."""
     from matplotlib.figure import Figure
 
-    motion, triangles = folded.motion, task.coupled.soft.triangles
+    motion, triangles = folded.motion, task.triangles
     x = motion.x[:, scene]
     figure = Figure(figsize=(13.0, 7.0), layout="constrained")
     for panel, k in enumerate(np.linspace(0, len(x) - 1, 4).round().astype(int)):
