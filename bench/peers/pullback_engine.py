@@ -34,8 +34,8 @@ def prepare(scene: Scene) -> Engine:
         return torch.autograd.grad(loss_of(leaf), leaf)[0][:, 0].numpy()
 
     def autograd(controls: np.ndarray) -> np.ndarray:
-        state = (x[0].numpy() for x in (standing.state.q, standing.state.qd))
-        return torch_tape.prepare(Job(laikago_arrays(), *state, controls, {})).gradient()[2]
+        q, qd = (x[0].numpy() for x in (standing.state.q, standing.state.qd))
+        return torch_tape.prepare(Job(laikago_arrays(), q, qd, controls, {})).gradient()[2]
 
     # kernels are loaded here
     _, seconds = time_of(lambda: gradient(scene.controls[:2]))
