@@ -238,9 +238,8 @@ def check_space(drawn: RandomWorld, states: pb.Trajectory, findings: Findings) -
 def check_depth(drawn: RandomWorld, states: pb.Trajectory, findings: Findings, good: np.ndarray) -> None:
     """Check that nothing is deeper in another than a step's way, or a spring gives."""
     sim, contact = drawn.sim, drawn.world.contact
-    # where the last step began: the state after it may have more contacts than there is room for
-    last = states[-2]
-    found = sim.contacts(pb.State(last.q, last.qd, last.impulses))
+    at_end = states[-1]
+    found = sim.contacts(pb.State(at_end.q, at_end.qd, at_end.impulses))
     deepest = np.array([-min([0.0, *(c.gap for c in contacts)]) for contacts in found])
     speed = states.qd.abs().amax((0, 2)).double().numpy()
     allowed = DEPTH + speed * sim.dt / sim.substeps
