@@ -274,7 +274,12 @@ def check_dropped(drawn: RandomWorld, states: pb.Trajectory, options: dict[str, 
 
 def examine(seed: int, findings: Findings) -> None:
     """Draw the settings of a seed and check all laws."""
-    drawn, options = draw(seed)
+    try:
+        drawn, options = draw(seed)
+    except pb.PullbackError as error:
+        # a start with more contacts than the room that was asked for is refused
+        findings.check_true("settings: a start that is refused", "max_contacts" in str(error), f"seed {seed}: {error}")
+        return
     sim, where = drawn.sim, f"{drawn.describe()}, {options}"
     findings.count(f"simulations, {drawn.kind}")
     findings.count(f"simulations with {type(drawn.world.contact).__name__}")

@@ -35,6 +35,7 @@ from pullback.rollout.checkpoint import Schedule, schedule_from
 Tensor = torch.Tensor
 
 MAX_WORLDS = 2**31 - 1
+MAX_STEPS = 2**31 - 1
 """Kernels number worlds by 32 bits."""
 DEEP = 1e-3
 """A penetration [m] at the start that is worth a warning."""
@@ -222,9 +223,9 @@ class Sim(Observations):
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
         else:
-            steps, flat = int(controls), self._like.new_zeros(1, max(0, int(controls)) * self.nu)
-        if steps < 1:
-            raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
+            steps, flat = int(controls), self._like.new_zeros(1, min(max(0, int(controls)), MAX_STEPS) * self.nu)
+        if not 1 <= steps <= MAX_STEPS:
+            raise PullbackError(f"the rollout has {steps} steps; give controls for 1 to {MAX_STEPS:,}")
         inputs = self._check_inputs(state, flat, steps)
         refuse_inputs(inputs)
         program, kept = self._planned(steps, schedule)

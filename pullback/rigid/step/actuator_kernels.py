@@ -24,6 +24,8 @@ TOGETHER = wp.constant(8)
 """How often a step is solved before actuators meet or leave their bounds one at a time,"""
 TURNS = wp.constant(64)
 """and before those that are held stay so."""
+UNKNOWN = wp.constant(2.0)
+"""In the place of the bound that an actuator is held at: `add_actuator_forces` finds it."""
 
 
 @wp.func
@@ -143,14 +145,41 @@ def carried_weights_vjp(
 
 
 @wp.func
+def exceeded_side(job: Job, a: int, numbers: Any, force: Any):
+    """Return the sign of the bound that a force at the velocity after the step exceeds, 0 if it is within them."""
+    side = type(force)(0.0)
+    if is_ahead(job, a, numbers):
+        if force < numbers[LEAST]:
+            side = type(force)(-1.0)
+        if force > numbers[MOST]:
+            side = type(force)(1.0)
+    return side
+
+
+@wp.func
 def add_actuator_forces(
     job: Job, q: wp.array2d(dtype=Any), qd: wp.array2d(dtype=Any), u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any), tau: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Add the forces of actuators and springs at the velocity qd, and of gravity compensation, to tau."""
+    """Add the forces of actuators and springs at the velocity qd, and of gravity compensation, to tau.
+
+    Where it is unknown whether an actuator is held at a bound, it is if its force exceeds that here.
+    """
     scene = job.scene
     for a in range(scene.nactuator):
+        at = job.scratch.held + a
+        guesses = scratch[at, w] == scratch.dtype(UNKNOWN)
+        if guesses:
+            scratch[at, w] = scratch.dtype(0.0)
         force, slopes, by_numbers = actuator(job, a, q, rate_of(scene, a, qd, w), u, parameters, w, scratch)
+        if guesses:
+            numbers = numbers_of(job, a, parameters, w)
+            side = exceeded_side(job, a, numbers, force)
+            scratch[at, w] = side
+            if side < scratch.dtype(0.0):
+                force = numbers[LEAST]
+            if side > scratch.dtype(0.0):
+                force = numbers[MOST]
         for k in range(scene.actuator_start[a], scene.actuator_start[a + 1]):
             v = scene.actuator_dof[k]
             tau[v, w] = tau[v, w] + q.dtype(scene.actuator_share[k]) * force
@@ -219,11 +248,15 @@ def exceeded_bound(
     if is_ahead(job, a, numbers):
         q = rows_from(scratch, job.scratch.q)
         force, slopes, by_numbers = actuator(job, a, q, rate, u, parameters, w, scratch)
-        if force < numbers[LEAST]:
-            side = scratch.dtype(-1.0)
-        if force > numbers[MOST]:
-            side = scratch.dtype(1.0)
+        side = exceeded_side(job, a, numbers, force)
     return side
+
+
+@wp.func
+def forget_limits(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Begin a step: actuators whose forces exceed their bounds at the velocity before it will be held."""
+    for a in range(job.scene.nactuator):
+        scratch[job.scratch.held + a, w] = scratch.dtype(UNKNOWN)
 
 
 @wp.func

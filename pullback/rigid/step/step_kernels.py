@@ -19,7 +19,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.solvers.pgs_kernels import prepare_contacts
-from pullback.rigid.step.actuator_kernels import guess_limits, has_limits_ahead, limit_actuators
+from pullback.rigid.step.actuator_kernels import forget_limits, has_limits_ahead, limit_actuators
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -161,7 +161,7 @@ def solve_step(
     Impacts may turn out to add energy: then again, without bouncing.
     """
     span_whole_step(job, w, scratch)
-    guess_limits(job, u, parameters, w, scratch)
+    forget_limits(job, w, scratch)
     row = job.scratch.lanes
     lanes = lanes_of(row, w, scratch)
     found = int(0)

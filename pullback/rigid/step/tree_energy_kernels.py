@@ -444,8 +444,7 @@ def is_corrected(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 @wp.func
 def add_correction(job: Job, factor: Any, w: int, velocity: wp.array2d(dtype=Any), scratch: wp.array2d(dtype=Any)):
     """Add the correction of the part of the step at hand, times a factor, to a velocity."""
-    place = job.scratch
     if is_corrected(job, w, scratch):
-        share = factor * scratch[place.span, w] / scratch.dtype(job.settings.dt)
+        share = factor * scratch[job.scratch.span, w] / scratch.dtype(job.settings.dt)
         for v in range(job.scene.topology.nv):
-            velocity[v, w] = velocity[v, w] + share * scratch[place.correction + v, w]
+            velocity[v, w] = velocity[v, w] + share * scratch[job.scratch.correction + v, w]

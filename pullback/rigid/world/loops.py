@@ -115,6 +115,8 @@ def close_loop(
     second = End(None, 0, np.zeros(3), np.eye(3)) if b is None else find_link(items, b)
     first.position = check_value(f"position_a of the {name}", given.get("position_a", ORIGIN), (3,))
     if kind == "hinge":
+        if "axis" not in given:
+            raise PullbackError(f"axis of the {name} is None; give a direction on a, (3,)")
         axis = constant(f"axis of the {name}", given["axis"], (3,))  # pyright: ignore[reportArgumentType]
         if not np.linalg.norm(axis) > 0.0:
             raise PullbackError(f"axis of the {name} has no length; give a direction")

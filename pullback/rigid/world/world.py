@@ -135,6 +135,10 @@ class World(Bodies):
             raise PullbackError(f"missing_meshes is {missing_meshes!r}; choose 'error' or 'ignore'")
         if isinstance(q, Tensor) and model.base == "floating" and (position is not None or orientation is not None):
             raise PullbackError(f"{name!r}: q holds the place of the floating base; leave out position and orientation")
+        if not (collision_links is None or isinstance(collision_links, (list, tuple, set, frozenset))):
+            raise PullbackError(
+                f"collision_links is {collision_links!r}; give a list of names of links, or None for all"
+            )
         links = range(len(model.links)) if collision_links is None else sorted(map(robot.link_number, collision_links))
         if position is None and orientation is None and model.base == "floating":
             start = robot.initial_q().tolist()
