@@ -224,8 +224,10 @@ class Sim(Observations):
             steps, flat = self._flat_controls(controls)
         else:
             steps, flat = int(controls), self._like.new_zeros(1, min(max(0, int(controls)), MAX_STEPS) * self.nu)
-        if not 1 <= steps <= MAX_STEPS:
-            raise PullbackError(f"the rollout has {steps} steps; give controls for 1 to {MAX_STEPS:,}")
+        if steps < 1:
+            raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
+        if steps > MAX_STEPS:
+            raise PullbackError(f"the rollout has {steps} steps; at most {MAX_STEPS:,} go into one, take several")
         inputs = self._check_inputs(state, flat, steps)
         refuse_inputs(inputs)
         program, kept = self._planned(steps, schedule)

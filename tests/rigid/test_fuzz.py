@@ -61,7 +61,9 @@ def test_worlds_that_were_once_wrong(seed):
     if seed == 148:
         assert 0 < findings.counts["steps with a servo at a limit against its law"] < 40
     if seed == 93:
-        assert findings.checks["energy added by contact and joints, other steps, warm start"] > 3
+        # all steps are solved since
+        assert "energy added by contact and joints, other steps, warm start" not in findings.checks
+        assert findings.checks["energy added by contact and joints, solved steps"] > 1000
 
 
 def test_a_gradient_too_large_for_float32_is_an_error():

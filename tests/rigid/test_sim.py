@@ -180,6 +180,7 @@ def test_bad_controls():
     refuse("controls are True; expected .* or a whole number of steps", sim.rollout, state, True)
     refuse("the rollout has 0 steps; give controls for at least one", sim.rollout, state, 0)
     refuse("the rollout has -3 steps", sim.rollout, state, -3)
+    refuse("the rollout has 9223372036854775808 steps; at most 2,147,483,647", sim.rollout, state, 2**63)
     refuse("the rollout has 0 steps", sim.rollout, state, torch.zeros(0, 2, 1, dtype=F64))
     refuse(
         r"controls are \(5, 2, 7\); expected \(T, B, 1\).*1 actuators \(arm/", sim.rollout, state, torch.zeros(5, 2, 7)
