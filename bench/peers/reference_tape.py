@@ -9,8 +9,9 @@ import torch
 import pullback as pb
 from bench.laikagos import FRICTION, SERVO, TOES
 from bench.peers.contestant import Functions, Job, run
+from tests.reference.actuators import actuators
 from tests.reference.dynamics import description_parameters
-from tests.reference.step import Settings, actuators, ground_pairs, rollout
+from tests.reference.step import Settings, ground_pairs, rollout
 
 
 def prepare(job: Job) -> Functions:
