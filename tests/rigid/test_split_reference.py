@@ -50,7 +50,7 @@ def test_states_and_gradients_agree_with_the_reference(case, cone, monkeypatch):
 
 
 @pytest.mark.parametrize("case", [ball_bounces, ball_lands, balls_collide, pendulum_at_its_limits])
-def test_impacts_are_told_what_they_give_way_by(case, monkeypatch):
+def test_impacts_are_refined(case, monkeypatch):
     """The softness is so large that a ball of 2 kg would sink at 2e-6 of the speed it comes down at."""
     monkeypatch.setattr(unsplit, "rollout", partial(split_rollout, told=True))
     monkeypatch.setattr(unsplit, "settings", lambda cone, dt=1e-3: explicit_settings(cone, dt)._replace(cfm=1e-3))

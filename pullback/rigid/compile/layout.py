@@ -161,7 +161,7 @@ SCRATCH = Layout(
     Rows("material", lambda n: int(MATERIAL_ROWS)),
     Rows("ahead", lambda n: 1 * n.splits, "time [s] that forces of a part look ahead"),
     Rows("solved", lambda n: 3 * n.splits, "contacts, scalar rows and sweeps of a part"),
-    Rows("told", lambda n: 1 * n.splits, "1: an impact was told what it gave way by (step/give_way_kernels.py)"),
+    Rows("refined", lambda n: 1 * n.splits, "1: an impact was solved once more (step/refine_kernels.py)"),
     Rows("is_mover", lambda n: n.nbody * n.splits, "1: a body of the contacts that may touch, or one that carries it"),
     Rows("trial_q", lambda n: n.nq * n.splits, "on the way to a touch"),
     Rows("trial_rates", lambda n: n.nv * n.splits),

@@ -19,7 +19,6 @@ from pullback.rigid.step.actuator_kernels import guess_limits
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.event_kernels import hand_on, keep_counts, keep_event, kept_counts, scratch_of_part
 from pullback.rigid.step.force_kernels import is_driven_finitely
-from pullback.rigid.step.give_way_kernels import tell
 from pullback.rigid.step.impact_kernels import impacts_gain
 from pullback.rigid.step.integrate_kernels import integrate, turn_axes
 from pullback.rigid.step.part_forces_kernels import begin_part
@@ -27,6 +26,7 @@ from pullback.rigid.step.part_rows_kernels import begins_with_impact, set_aside,
 from pullback.rigid.step.path_kernels import ARC, MOST_ARCS, largest_turn, write_way
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.record_kernels import MOST, add_to_records, stage_of, work_on_records
+from pullback.rigid.step.refine_kernels import refine_impact
 from pullback.rigid.step.resolve_kernels import resolve
 from pullback.rigid.step.step_kernels import (
     NOT_CONVERGED,
@@ -167,7 +167,7 @@ def solve_part(
                 again = impacts_gain(job, nc, ns, w, scratch)
                 bounces = not again
             if chosen == IMPACT and not again:
-                tell(job, nc, ns, sweeps, as_matrix, w, scratch)
+                refine_impact(job, nc, ns, sweeps, as_matrix, w, scratch)
     return chosen, nc, ns, found, nscalar, sweeps
 
 

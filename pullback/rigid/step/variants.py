@@ -149,8 +149,8 @@ def functions_of_parts(name: str, replaced: dict[Any, Any]) -> dict[Any, Any]:
     """Return what takes the place of functions of whole steps: they call variants themselves."""
     from pullback.rigid.solvers.pgs_kernels import solver_vjp
     from pullback.rigid.step.force_kernels import free_forces
-    from pullback.rigid.step.give_way_kernels import part_solver_vjp
     from pullback.rigid.step.part_forces_kernels import part_forces
+    from pullback.rigid.step.refine_kernels import part_solver_vjp
     from pullback.rigid.step.rows_vjp_kernels import mass_matrix_vjp
     from pullback.rigid.step.split_kernels import solve_unless_touched
     from pullback.rigid.step.split_vjp_kernels import part_mass_matrix_vjp

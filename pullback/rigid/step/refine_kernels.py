@@ -1,4 +1,4 @@
-"""Impacts that hardly give way: the solution is told what a first one gave way by (docs/derivations/impacts.md).
+"""Impacts without the softness of cfm, by one step of iterative refinement (docs/derivations/impacts.md).
 
     A lam1 + b + c lam1    complementary to lam1
     A lam + b + c (lam - lam1)    complementary to lam                                                              (16)
@@ -39,13 +39,13 @@ def move_biases(
 
 
 @wp.func(inline=False)
-def tell(job: Job, nc: int, ns: int, sweeps: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
-    """Solve an impact that is solved once more, eq. (16), from its impulses; note whether that converged.
+def refine_impact(job: Job, nc: int, ns: int, sweeps: int, as_matrix: bool, w: int, scratch: wp.array2d(dtype=Any)):
+    """Solve an impact once more with the softness at its first impulses taken out, eq. (16); note if that converged.
 
     Otherwise the first solution stays.
     """
     place = job.scratch
-    scratch[place.told, w] = scratch.dtype(0.0)
+    scratch[place.refined, w] = scratch.dtype(0.0)
     if sweeps > 0 and job.settings.polishing_rounds > 0:
         cfm = softness(job.settings, scratch[place.span, w])
         has_matrix = as_matrix or needs_matrix(job, nc, ns)
@@ -55,7 +55,7 @@ def tell(job: Job, nc: int, ns: int, sweeps: int, as_matrix: bool, w: int, scrat
         move_biases(job, nc, ns, has_matrix, -cfm, kept, w, scratch)
         count, change = sweep(job, job.settings.iterations, nc, ns, w, scratch)
         if change < scratch.dtype(job.settings.tolerance):
-            scratch[place.told, w] = scratch.dtype(1.0)
+            scratch[place.refined, w] = scratch.dtype(1.0)
         else:
             move_biases(job, nc, ns, has_matrix, cfm, kept, w, scratch)
             for r in range(3 * nc + ns):
@@ -71,7 +71,7 @@ def part_solver_vjp(
     """Do what `solver_vjp` does, in an impact through both solutions, eq. (17): lam stands for lam1 in the second."""
     place = job.scratch
     solver_vjp(job, nc, ns, sweeps, cases, w, adj_parameters, scratch)
-    if scratch[place.span, w] == scratch.dtype(0.0) and scratch[place.told, w] > scratch.dtype(0.0):
+    if scratch[place.span, w] == scratch.dtype(0.0) and scratch[place.refined, w] > scratch.dtype(0.0):
         cfm = softness(job.settings, scratch[place.span, w])
         m = 3 * nc + ns
         for r in range(m):
