@@ -223,11 +223,12 @@ class Sim(Observations):
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)
         else:
-            steps, flat = int(controls), self._like.new_zeros(1, min(max(0, int(controls)), MAX_STEPS) * self.nu)
+            steps = int(controls)
+            if steps > MAX_STEPS:
+                raise PullbackError(f"the rollout has {steps} steps; at most {MAX_STEPS:,} go into one, take several")
+            flat = self._like.new_zeros(1, max(0, steps) * self.nu)
         if steps < 1:
             raise PullbackError(f"the rollout has {steps} steps; give controls for at least one")
-        if steps > MAX_STEPS:
-            raise PullbackError(f"the rollout has {steps} steps; at most {MAX_STEPS:,} go into one, take several")
         inputs = self._check_inputs(state, flat, steps)
         refuse_inputs(inputs)
         program, kept = self._planned(steps, schedule)

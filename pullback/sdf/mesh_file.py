@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 from pullback.core.files import check_archive, check_expansion, check_limit, check_regular, open_plain, read_plain
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _read(path: str | Path, convert: Callable[[Any], Any], process: bool) -> Any
             raise PullbackError(f"mesh file {str(path)!r} takes another package: {error}; install it") from error
         except Exception as error:
             # trimesh raises what its parsers happen to meet
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            reason = shortened((str(error).splitlines() or [""])[0] or type(error).__name__, 400)
             raise PullbackError(f"mesh file {str(path)!r} cannot be read: {reason}; export it again") from error
     meshes = found if isinstance(found, list) else [found]
     if not any(isinstance(mesh, trimesh.Trimesh) and len(mesh.faces) for mesh in meshes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pullback.core.errors import PullbackError, shortened
-from pullback.core.files import naming, open_plain, read_lines
+from pullback.core.files import naming, open_plain, read_lines, read_plain
 from pullback.thermal.mesh import Mesh, compacted
 from pullback.thermal.toolpath import is_number
 from pullback.thermal.vtu_limits import check_vtu
@@ -230,8 +231,11 @@ def _read_by_meshio(path: Path, unit: float) -> Mesh:
         raise PullbackError(f"{path} is an HDF5 file; convert it first, `meshio convert {path.name} part.vtu`")
     if path.suffix.lower() == ".vtu":
         check_vtu(path)
+    if path.suffix.lower() == ".msh":
+        _check_sections(path)
     try:
-        file = meshio.read(path)
+        # meshio would take some damaged .msh files for those of Ansys
+        file = meshio.read(path, file_format="gmsh" if path.suffix.lower() == ".msh" else None)
     except SystemExit:
         # what meshio does where all readers of a suffix have failed
         raise PullbackError(f"meshio cannot read {path}: its text is not of its suffix; export it again") from None
@@ -249,13 +253,30 @@ def _read_by_meshio(path: Path, unit: float) -> Mesh:
         )
     points = np.zeros((len(file.points), 3))
     points[:, : file.points.shape[1]] = file.points
-    nodes, elements, number = compacted(points * unit, np.concatenate([file.cells[k].data for k in solids]))
+    corners = np.concatenate([file.cells[k].data for k in solids])
+    outside = corners[(corners < 0) | (corners >= len(points))]
+    if outside.size:
+        raise PullbackError(f"{path}: a hexahedron has node {outside[0]}, of {len(points)} nodes; export it again")
+    nodes, elements, number = compacted(points * unit, corners)
     sets = {name: found for name, found in _meshio_sets(file, solids).items() if len(found)}
     node_sets = {"bottom": _lowest(nodes)}
     for name, index in (file.point_sets or {}).items():
         kept = number[np.asarray(index, dtype=np.int64)]
         node_sets[name] = kept[kept >= 0]
     return Mesh(nodes, elements, sets, node_sets)
+
+
+def _check_sections(path: Path) -> None:
+    """Raise if a .msh file is not one of gmsh, or one of its sections has no end."""
+    marks = re.findall(rb"^\$(\w+)", read_plain(path, "mesh_bytes"), re.MULTILINE)
+    if b"MeshFormat" not in marks:
+        raise PullbackError(
+            f"{path} is no file of gmsh, it has no $MeshFormat; export it again, as .vtu or gmsh's .msh"
+        )
+    for mark in marks:
+        if not mark.startswith(b"End") and b"End" + mark not in marks:
+            name = mark.decode(errors="replace")
+            raise PullbackError(f"{path} is cut off: its section ${name} has no $End{name}; export it again")
 
 
 def _meshio_sets(file, solids: list[int]) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import lzma
 import re
 import struct
@@ -30,12 +31,12 @@ def check_vtu(path: Path) -> None:
 
 def _unpacked_sizes(raw: bytes, head: bytes) -> Iterator[int]:
     unpacker = lzma.LZMADecompressor if b"LZMA" in head else zlib.decompressobj
-    for block in _blocks(raw, head):
-        try:
+    try:
+        for block in _blocks(raw, head):
             yield from _grown(unpacker(), block)
-        except (zlib.error, lzma.LZMAError, EOFError):
-            # meshio will meet the same, and say so
-            return
+    except (zlib.error, lzma.LZMAError, EOFError, binascii.Error):
+        # meshio will meet the same, and say so
+        return
 
 
 def _grown(unpacker: Any, block: bytes) -> Iterator[int]:
