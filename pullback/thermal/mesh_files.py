@@ -114,7 +114,9 @@ class _KeywordFile:
             # newer files give number and part on one line, the nodes on the next
             head = self._table(lines[0::2], (8, 8), int, "an element and a part")
             tail = self._table(lines[1::2], (8,) * 10, int, "eight nodes", at_least=8)[:, :8]
-            table = np.concatenate([head[: len(tail)], tail], axis=1)
+            if len(tail) < len(head):
+                raise PullbackError(f"{self.path} is cut off: element {head[-1, 0]} has no line of nodes")
+            table = np.concatenate([head, tail], axis=1)
         else:
             table = self._table(lines, (8,) * 10, int, "an element, a part and eight nodes")
         twice = np.flatnonzero(np.diff(np.sort(table[:, 0])) == 0)
