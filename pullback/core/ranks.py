@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import compress
 from typing import Any
@@ -326,6 +327,8 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or not dist.is_available():
         return _alone()
+    # its functions have the group of all ranks as a default, which they would keep alive if they came after it
+    import_module("torch.distributed.nn.functional")
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -339,7 +342,7 @@ def start_ranks(timeout: float = TIMEOUT) -> Ranks:
         timeout=timedelta(seconds=timeout),
     )  # fmt: skip
     signal.signal(signal.SIGTERM, _end)
-    # threads of torch's that are still there when a process ends can abort it
+    # threads of the group that wait for the interpreter when it ends abort the process: end them before
     atexit.register(_leave_at_exit)
     _active = Ranks(rank, count, store)
     _active.find_mailboxes(timeout)
