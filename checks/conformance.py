@@ -36,7 +36,9 @@ Gradient = Literal["implicit", "unrolled"]
 MODES: list[tuple[Friction, Gradient]] = [(f, g) for f in get_args(Friction) for g in get_args(Gradient)]
 SWEEPS = 1000
 AGREE = 1e-6
-"""Between implicit and unrolled gradients."""
+"""Between implicit and unrolled gradients,"""
+SOFTNESS = 1e-2
+"""and what it is more for split steps, times cfm: unrolled ones keep the softness of impacts (decision 0025)."""
 SCHEDULES: dict[str, int | pb.Binomial] = {
     "1": 1,
     "2": 2,
@@ -297,8 +299,8 @@ def page(rows: list[Row], schedules: Table, defaults: Table, bounces: list[tuple
         f"**{total:,} derivatives, {kinks} of them on a kink**: there the one-sided differences disagree however small",
         "the step, so there is no derivative to compare with, and they are left out of the errors.",
         "",
-        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6. `explicit`, `rk4` and `midpoint` are",
-        "integrators.",
+        "Bars: 1e-6 without contact, 1e-4 with; implicit against unrolled 1e-6, in split steps a hundredth of `cfm`",
+        "more, as unrolled gradients keep the softness of impacts. `explicit`, `rk4` and `midpoint` are integrators.",
         "",
     ]
     first = ["q", "qd", "u", "gravity", "mass", "com", "inertia", "origin", "damping", "armature", "dry friction"]
@@ -379,8 +381,9 @@ def failures(row: Row) -> list[str]:
     missed = []
     if row.error > row.case.bar:
         missed.append(f"{row.case.name}: {row.error:.1e} against central differences, bar {row.case.bar:g}")
-    if row.modes > AGREE:
-        missed.append(f"{row.case.name}: implicit and unrolled differ by {row.modes:.1e}, bar {AGREE:g}")
+    agree = AGREE + (SOFTNESS * row.case.cfm if row.case.options.get("impacts") == "split" else 0.0)
+    if row.modes > agree:
+        missed.append(f"{row.case.name}: implicit and unrolled differ by {row.modes:.1e}, bar {agree:g}")
     single = SINGLE_MIDPOINT if "midpoint" in row.case.mode else SINGLE
     if "impact" not in row.case.mode and row.single > single:
         missed.append(f"{row.case.name}: float32 differs by {row.single:.1e}, bar {single:g}")

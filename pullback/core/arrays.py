@@ -24,6 +24,9 @@ SHARD_GAP = 64
 KEPT_SCRATCH = 1 << 20
 """Bytes of scratch, at most, that a thread keeps: allocating it again costs a step in a closed loop 5 µs."""
 
+KEPT_BY_GROUPS = 1 << 24
+"""The same of launches in groups of worlds."""
+
 _SCRATCH = threading.local()
 
 
@@ -101,6 +104,8 @@ class LaunchArrays:
             # each row is a vector, and the first array has room for what is gathered
             gathered = launcher.constant_rows + sum(array[1] for array in self.arrays)
             self._append_scratch([scratch[0] + gathered, *scratch[1:]], ROW)
+        elif launcher.in_groups:
+            self._append_scratch([launcher.constant_rows + scratch[0]], ROW, KEPT_BY_GROUPS)
         elif self.on_cpu:
             self._append_scratch(scratch, self.element)
         else:
@@ -112,7 +117,7 @@ class LaunchArrays:
                     self.kept.append(self.output(rows))
         launcher(self.arrays, self.worlds, self.shards, stream=stream, fixed=self.sums_over_worlds)
 
-    def _append_scratch(self, scratch: Sequence[int], element: int) -> None:
+    def _append_scratch(self, scratch: Sequence[int], element: int, most_kept: int = KEPT_SCRATCH) -> None:
         """Append scratch on a CPU, rows of `element` bytes, from a buffer that a thread keeps unless it is large."""
         shards = self.shards
         size = element * shards * (sum(scratch) + SHARD_GAP * len(scratch))
@@ -120,7 +125,7 @@ class LaunchArrays:
         if buffer is None or buffer[0] < size:
             x = torch.empty(size, dtype=torch.uint8)
             buffer = (size, x.data_ptr(), x)
-            if size <= KEPT_SCRATCH:
+            if size <= most_kept:
                 _SCRATCH.buffer = buffer
         self.kept.append(buffer[2])
         address = buffer[1]

@@ -22,6 +22,7 @@ from pullback.core.cpp_source import (
     without_copies,
 )
 from pullback.core.cuda_codegen import for_cuda
+from pullback.core.groups import in_groups
 from pullback.core.host import collection_paused
 from pullback.core.lanes import Lanes, in_lanes
 
@@ -32,6 +33,9 @@ cuda_codegen.py."""
 
 IN_LANES = "-DPULLBACK_LANES=2"
 """The same for kernels whose worlds go in lanes: count it up with each change of lanes.py or lanes.h."""
+
+IN_GROUPS = "-DPULLBACK_GROUPS=4"
+"""The same for kernels of groups of worlds: count it up with each change of groups.py or groups.h."""
 
 _AT = """
 template <typename T> static WP_FORCEINLINE T* pullback_at(const wp::array_t<T>& a, int i, int j)
@@ -62,7 +66,12 @@ def for_lanes(lanes: Lanes, real: str, source: str) -> str:
     return in_lanes(by_reference(source), lanes, real)
 
 
-def rewrite_code(module: Any, real: type, *, large: bool, lanes: Lanes | None = None) -> None:
+def for_groups(real: str, source: str) -> str:
+    """Return the C++ source of a module of one kernel for groups of worlds."""
+    return in_groups(for_large_module(source), real)
+
+
+def rewrite_code(module: Any, real: type, *, large: bool, lanes: Lanes | None = None, groups: bool = False) -> None:
     """Make one Warp module write its code with structs by reference, for a GPU with all of `cuda_codegen.py`.
 
     No other module is affected.
@@ -71,6 +80,8 @@ def rewrite_code(module: Any, real: type, *, large: bool, lanes: Lanes | None = 
     for_cpu = for_large_module if large else by_reference
     if lanes is not None:
         for_cpu = partial(for_lanes, lanes, real.__name__)
+    if groups:
+        for_cpu = partial(for_groups, real.__name__)
 
     def run_codegen(options: dict[str, Any], is_cpu: bool) -> tuple[Any, ...]:
         with collection_paused:

@@ -39,9 +39,14 @@ def lanes_of(kernel: Any) -> Lanes | None:
 
 
 def constant_rows(constants: Any) -> int:
-    """Return how many numbers the arrays of a kernel's constants have."""
-    arrays = [getattr(constants, name) for name in constants._cls.vars]
-    return sum(x.size for x in arrays if isinstance(x, wp.array) and x.dtype in (wp.float32, wp.float64))
+    """Return how many numbers the arrays of a kernel's constants have, and of structs in them."""
+    rows = 0
+    for value in (getattr(constants, name) for name in constants._cls.vars):
+        if hasattr(value, "_cls"):
+            rows += constant_rows(value)
+        elif isinstance(value, wp.array) and value.dtype in (wp.float32, wp.float64):
+            rows += value.size
+    return rows
 
 
 def in_lanes(source: str, lanes: Lanes, real: str) -> str:

@@ -79,7 +79,8 @@ class Launcher:
         self.work = work
         self.steps = constants.steps if hasattr(constants, "stop") and device == "cpu" else 0
         self.in_lanes = device == "cpu" and lanes_of(kernel) is not None
-        self.constant_rows = constant_rows(constants) if self.in_lanes else 0
+        self.in_groups = getattr(kernel.module, "pullback_groups", False)
+        self.constant_rows = constant_rows(constants) if self.in_lanes or self.in_groups else 0
         self.sharing = Sharing()
         self._local = threading.local()
 
@@ -101,7 +102,7 @@ class Launcher:
             self._block(len(arrays))(arrays, 0, 0, worlds, stream)
             return
         size = max(-(-worlds // (shards if fixed else PIECES * shards)), ceil(WORLDS_PER_SHARD / self.work))
-        if self.in_lanes:
+        if self.in_lanes or self.in_groups:
             size = -(-size // GROUP) * GROUP
         pieces = iter(range(0, worlds, size))
 

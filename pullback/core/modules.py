@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import warp as wp
 
 from pullback.core import kernel_cache
-from pullback.core.codegen import BY_REFERENCE, IN_LANES, rewrite_code
+from pullback.core.codegen import BY_REFERENCE, IN_GROUPS, IN_LANES, rewrite_code
 from pullback.core.errors import PullbackError
 from pullback.core.host import collection_paused, warp_silenced, without_driver_warning
 from pullback.core.lanes import Lanes
@@ -57,16 +57,24 @@ NOTICE = "pullback: compiling kernels ({name}), once on this machine; `pullback 
 
 
 @cache
-def kernel_module(name: str, real: type, *, large: bool = False, lanes: Lanes | None = None) -> Any:
+def kernel_module(
+    name: str, real: type, *, large: bool = False, lanes: Lanes | None = None, groups: bool = False
+) -> Any:
     """Return the Warp module of the kernels called `name` for one floating-point type, without adjoint code.
 
-    With `lanes` it has one kernel, whose worlds go in the lanes of vectors on a CPU.
+    With `lanes` it has one kernel, whose worlds go in the lanes of vectors on a CPU; with `groups` one for a CPU that
+    takes groups of worlds, some of its functions in lanes.
     """
     module: Any = wp.get_module(f"pullback.{name}.{real.__name__}")
     flags = LARGE_CPU_FLAGS if large else CPU_FLAGS
-    module.options.update(enable_backward=False, cpu_compiler_flags=flags if lanes is None else f"{flags} {IN_LANES}")
+    if groups:
+        flags = f"{flags} {IN_GROUPS}"
+    elif lanes is not None:
+        flags = f"{flags} {IN_LANES}"
+    module.options.update(enable_backward=False, cpu_compiler_flags=flags)
     module.pullback_lanes = lanes
-    rewrite_code(module, real, large=large, lanes=lanes)
+    module.pullback_groups = groups
+    rewrite_code(module, real, large=large, lanes=lanes, groups=groups)
     return module
 
 
@@ -151,6 +159,19 @@ def compile_ahead(kernels: Sequence[Any], device: str) -> None:
         _hash(kernel.module, device)
     for kernel in kernels:
         _compile(kernel.module, device)
+
+
+def is_compiled(kernel: Any, device: str) -> bool:
+    """Return whether the code of a kernel is on this machine, compiled here or shipped."""
+    initialize()
+    with warp_silenced:
+        _hash(kernel.module, device)
+        return kernel_cache.source(kernel.module, device, block_dim(device)) != "none"
+
+
+def wait_for(kernel: Any, device: str) -> None:
+    """Compile and load a kernel unless that has been done, and wait for it."""
+    _compile(kernel.module, device).result()
 
 
 def _compile(module: Any, device: str) -> Future[None]:

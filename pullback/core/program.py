@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from pullback.core.arrays import LaunchArrays
 from pullback.core.autograd import Transformed, recorder
 from pullback.core.errors import GradientError, PullbackError
 from pullback.core.finite import are_finite, in_transform, refuse_not_finite
+from pullback.core.group_launch import WORLDS, GroupKernel
 from pullback.core.launch import Launcher
 from pullback.core.memory import no_memory
 from pullback.core.modules import compile_ahead, initialize, making_kernels
@@ -48,6 +50,8 @@ class Operator:
     """Whether an output that is not finite is an error; otherwise the output reports it itself."""
     plain_outputs: int = 0
     """How many of the last outputs have no gradient."""
+    groups: Callable[[type], GroupKernel | None] | None = None
+    """The forward kernel for groups of worlds on a CPU (core/groups.py), if there is one."""
     gradient_advice: str | None = None
     """What to do where gradients are not finite, which is an error then; None: they are not checked."""
 
@@ -57,7 +61,8 @@ class Program:
 
     An output without rows, except the first, is None. `read_outputs` is how many of the first outputs the vjp reads,
     all by default; the others are not kept for it. `work` is what a launch costs a world, in evaluations of a robot's
-    dynamics: what decides on threads.
+    dynamics: what decides on threads. `group_rows` are the rows of scratch, each a vector, of a launch in groups of
+    worlds; none: there are no such launches.
     """
 
     def __init__(
@@ -70,8 +75,10 @@ class Program:
         vjp_scratch: Sequence[int],
         read_outputs: int | None = None,
         work: float = 1,
+        group_rows: int = 0,
     ) -> None:
         self.operator = operator
+        self.group_rows = group_rows
         self.rows = (rows,) if isinstance(rows, int) else tuple(rows)
         self.scratch = tuple(scratch)
         self.vjp_scratch = tuple(vjp_scratch)
@@ -87,6 +94,7 @@ class Program:
         """In graphs: what looks at the outputs."""
         self._constants = constants
         self._launchers: dict[tuple[torch.dtype, torch.device], tuple[Launcher, Launcher]] = {}
+        self._group_launchers: dict[torch.dtype, Launcher] = {}
         self._last = threading.local()
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:
@@ -145,10 +153,33 @@ class Program:
         first, *others = self.rows
         outputs: tuple[Any, ...] = (arrays.output(first), *[arrays.output(r) if r else arrays.absent() for r in others])
         launcher = self.launchers(arrays.reference)[0]
-        arrays.launch(launcher, self.scratch)
+        groups = self.groups(arrays.dtype) if arrays.on_cpu and arrays.worlds >= WORLDS else None
+        if groups is not None and groups.is_ready:
+            launcher = self._group_launcher(groups, launcher, arrays.dtype)
+            arrays.launch(launcher, [self.group_rows])
+            waited = None
+        else:
+            start = perf_counter()
+            arrays.launch(launcher, self.scratch)
+            waited = None if groups is None else (groups, perf_counter() - start)
+            if waited is not None:
+                waited[0].spend(waited[1])
         if Repeat.is_worth(arrays, launcher, inputs, outputs):
-            self._last.launch = Repeat(arrays, launcher, inputs, outputs, plain=self.operator.plain_outputs)
+            plain = self.operator.plain_outputs
+            self._last.launch = Repeat(arrays, launcher, inputs, outputs, plain=plain, waited=waited)
         return outputs
+
+    def groups(self, dtype: torch.dtype) -> GroupKernel | None:
+        """Return the kernel for groups of worlds of a type, if there is one."""
+        if self.group_rows == 0 or self.operator.groups is None:
+            return None
+        return self.operator.groups(REAL[dtype])
+
+    def _group_launcher(self, groups: GroupKernel, single: Launcher, dtype: torch.dtype) -> Launcher:
+        if dtype not in self._group_launchers:
+            with making_kernels():
+                self._group_launchers[dtype] = Launcher(groups.kernel, "cpu", single.constants, self.work)
+        return self._group_launchers[dtype]
 
     def run_vjp(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pullback.core.arrays import LaunchArrays
+from pullback.core.group_launch import GroupKernel
 from pullback.core.launch import Launcher
 from pullback.core.threads import WORLDS_PER_SHARD
 
@@ -22,7 +23,8 @@ class Repeat:
 
     Its kernel takes the tensors it reads, then those it writes, then scratch. What it writes are new tensors in every
     launch, zeros at first if `zeroed`. `plain` of the last ones are not given to autograd: they are new only if they
-    differ from those of the launch before.
+    differ from those of the launch before. `waited` is the kernel for groups of worlds that will take its place, and
+    how long a launch takes until then.
     """
 
     @staticmethod
@@ -46,7 +48,9 @@ class Repeat:
         *,
         zeroed: bool = False,
         plain: int = 0,
+        waited: tuple[GroupKernel, float] | None = None,
     ) -> None:
+        self.waited = waited
         self.kept = arrays.kept
         self.dtype = arrays.dtype
         self.shapes = [None if x is None else x.shape for x in reads]
@@ -62,6 +66,8 @@ class Repeat:
 
     def fits(self, reads: Sequence[Tensor | None]) -> bool:
         """Return whether tensors have the shapes, type and layout of those of the first launch."""
+        if self.waited is not None and self.waited[0].is_ready:
+            return False
         dtype = self.dtype
         for x, shape in zip(reads, self.shapes):
             if x is None or shape is None:
@@ -85,6 +91,8 @@ class Repeat:
                 addresses[place] = x.data_ptr()
             written.append(x)
         self.launch()
+        if self.waited is not None:
+            self.waited[0].spend(self.waited[1])
         for x in self.plain:
             written.append(x.current())
         return tuple(written)

@@ -103,9 +103,10 @@ def unsolved_text(status: Status) -> str:
     worlds = (counts > 0).nonzero().flatten().tolist()
     first = worlds[0]
     return (
-        f"contact is not solved in {int(counts[first])} substeps of world {first}, the first of them in step "
-        f"{int(status.first_unconverged[first])} ({len(worlds)} such worlds in all): forces and gradient are there "
-        f"those of the sweeps it stopped at; more iterations, a larger cfm, a smaller dt or float64 may help"
+        f"contact, or which servos are at their limits, is not solved in {int(counts[first])} substeps of world "
+        f"{first}, the first of them in step {int(status.first_unconverged[first])} ({len(worlds)} such worlds in "
+        f"all): forces and gradient are there those of the sweeps it stopped at; more iterations, a larger cfm, a "
+        f"smaller dt or float64 may help"
     )
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import warp as wp
 
+from pullback.core.group_launch import GroupKernel, is_supported
 from pullback.core.program import Operator, Program
 from pullback.rigid import report_kernels, rollout_kernels
 from pullback.rigid.compile.compile import SceneArrays, make_scene
-from pullback.rigid.compile.layout import LAST, PARAMETERS, SCRATCH, Sizes, forward_rows, kept_parts
+from pullback.rigid.compile.layout import FIRST_OF_PROBLEM, LAST, PARAMETERS, SCRATCH, Sizes, forward_rows, kept_parts
 from pullback.rigid.compile.scene import RECORD_ROWS
 from pullback.rigid.solvers.solver import Solver
+from pullback.rigid.step.group_kernels import GROUP_ROWS, RESTS
 from pullback.rigid.step.problem_kernels import Job
 from pullback.rigid.step.variants import ShapeSet, Step, contact_step, for_gpu, shape_set, smooth_step
 from pullback.rigid.step.warm_kernels import IMPULSE_ROWS
@@ -41,6 +43,27 @@ STEP_WORK = 4
 
 PLANS = 32
 """Rollouts of different lengths whose launches are remembered."""
+
+
+MOST_GROUP_ROWS = 1 << 19
+"""Vectors of scratch, 32 MB, that a group of worlds may have,"""
+MOST_ROWS_IN_LANES = 1 << 15
+"""and rows before the matrix of its problem: beyond that memory is slower than lanes are fast."""
+
+
+@cache
+def groups_of(kind: Step) -> GroupKernel | None:
+    """Return the kernel of a rollout in groups of worlds, if this kind of step can be begun in lanes."""
+    if not kind.in_groups or not is_supported():
+        return None
+
+    def make() -> Any:
+        # imported lazily: few processes run large batches
+        from pullback.rigid import group_rollout_kernels
+
+        return group_rollout_kernels.kernel(kind)
+
+    return GroupKernel(make)
 
 
 class WorldPrograms:
@@ -107,8 +130,9 @@ class WorldPrograms:
 
     def _rollout_operator(self) -> Operator:
         return self._operator(
-            "the rollout", rollout_kernels.kernels, shares=True, plain_outputs=1, gradient_advice=GRADIENT_ADVICE
-        )
+            "the rollout", rollout_kernels.kernels, shares=True, plain_outputs=1, gradient_advice=GRADIENT_ADVICE,
+            groups=lambda real: groups_of(self.kind_of_step(real)),
+        )  # fmt: skip
 
     def sizes(self, slots: int = 0, *, reports: bool = False) -> Sizes:
         """Return the sizes of this world's arrays."""
@@ -232,7 +256,7 @@ class WorldPrograms:
     ) -> Program:
         arrays, contact = self.arrays, self.contact
         sizes = self.sizes(plan.slots, reports=reports)
-        parameters, _ = PARAMETERS.place(sizes)
+        parameters, nparameter = PARAMETERS.place(sizes)
         scratch, total = SCRATCH.place(sizes)
         parts = kept_parts(sizes)
         forward = forward_rows(sizes, as_matrix=contact.polishing_rounds(double=self.double) > 0)
@@ -247,14 +271,18 @@ class WorldPrograms:
             job.nkept_part, job.kept_parts, job.reports = parts, total, int(reports)
             job.nstate, job.nimpulse, job.skipped = sizes.nstate, self.nimpulse, skipped
             job.steps, job.substeps, job.stages = int(plan.kept[-1]), self.substeps, self.stages
+            job.group, job.rests = forward, _on_device(np.zeros(2 * int(RESTS), np.int32), device)
             job.nkept, job.kept = len(plan.kept), _on_device(plan.kept, device)
             job.nactions, job.actions = len(plan.actions), _on_device(plan.actions.reshape(-1), device)
             return job
 
+        of_group = 2 * (forward + int(GROUP_ROWS) + arrays.nu + nparameter)
+        if of_group > MOST_GROUP_ROWS or SCRATCH.rows_until(FIRST_OF_PROBLEM, sizes) > MOST_ROWS_IN_LANES:
+            of_group = 0
         adjoint = total + parts * SCRATCH.rows_until(LAST, sizes)
         return Program(
             operator, make_job, rows=rows, scratch=[forward], vjp_scratch=[adjoint, 0], read_outputs=read_outputs,
-            work=STEP_WORK * int(plan.kept[-1]),
+            work=STEP_WORK * int(plan.kept[-1]), group_rows=of_group,
         )  # fmt: skip
 
 

@@ -219,6 +219,8 @@ class Sim(Observations):
         """
         if torch.compiler.is_compiling() and in_graph.can_trace(self, checkpoint):
             return in_graph.rollout(self, state, controls, checkpoint)  # pyright: ignore[reportArgumentType]
+        if not any(check is each for each in (None, True, False)):
+            raise PullbackError(f"check is {check!r}; give True, False or None")
         schedule = checkpoint if type(checkpoint) is int else schedule_from(checkpoint)
         if isinstance(controls, Tensor) or not isinstance(controls, Integral) or isinstance(controls, bool):
             steps, flat = self._flat_controls(controls)

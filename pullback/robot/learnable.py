@@ -53,7 +53,7 @@ class LearnableLinks(nn.Module):
 
     def __init__(self, model: Model, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
         super().__init__()
-        if dtype not in (None, torch.float32, torch.float64):
+        if not any(dtype is each for each in (None, torch.float32, torch.float64)):
             raise PullbackError(f"dtype is {dtype}; a robot computes in torch.float32 or torch.float64")
         self.model = model
         self.learned = nn.ModuleDict()

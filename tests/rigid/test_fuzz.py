@@ -52,7 +52,7 @@ def test_worlds_that_were_once_wrong(seed):
 
     Those have redundant contacts (80), and a limit that wedges a contact (347). Servos that reach their limits in the
     step in which a contact bounces (17): what it would be without the contact has them at these limits. Servos for
-    which friction leaves no set at their limits that is right (148), in a hundredth of the steps.
+    which friction leaves no set at their limits that is right (148), in a hundredth of the steps, all of them flagged.
     """
     findings = Findings()
     with np.errstate(all="ignore"):

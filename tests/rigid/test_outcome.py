@@ -29,7 +29,7 @@ def test_backward_warns_once_of_steps_that_are_not_solved():
     assert states.status.first_unconverged.tolist() == [0, 0]
     _, said = told(torch.autograd.grad, states.q[-1].sum() + states.qd[-1].sum(), state.qd)
     assert len(said) == 1
-    assert "contact is not solved in 2 substeps of world 0, the first of them in step 0 (2 such worlds" in said[0]
+    assert "is not solved in 2 substeps of world 0, the first of them in step 0 (2 such worlds" in said[0]
     _, said = told(torch.autograd.grad, sim.rollout(state, 2).q[-1].sum(), state.qd)
     assert not said
 
@@ -128,3 +128,14 @@ def test_dogs_that_tumble_gain_nothing(speed, substeps):
     states, said = told(sim.rollout, state, 60)
     assert not said
     assert states.status.code.tolist() == [0, 0, 0]
+
+
+def test_odd_types_and_checks_are_refused_by_name():
+    world = pb.World()
+    world.add_sphere("ball", radius=0.1, mass=1.0)
+    odd = torch.zeros(2, 3)
+    with pytest.raises(pb.PullbackError, match=r"a world computes in torch.float32 or torch.float64"):
+        world.compile(dt=1e-3, dtype=odd)
+    sim = world.compile(dt=1e-3)
+    with pytest.raises(pb.PullbackError, match=r"give True, False or None"):
+        sim.rollout(sim.initial_state(), 2, check=odd)

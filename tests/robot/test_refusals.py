@@ -173,6 +173,8 @@ def test_a_quaternion_of_length_zero():
 def test_types_that_robots_do_not_compute_in():
     with pytest.raises(pb.PullbackError, match=r"dtype is torch.bfloat16; a robot computes in torch.float32"):
         pb.load("iiwa7", dtype=torch.bfloat16)
+    with pytest.raises(pb.PullbackError, match=r"a robot computes in torch.float32"):
+        pb.load("iiwa7", dtype=np.zeros((2, 3)))
     robot = pb.load("iiwa7").half()
     with pytest.raises(pb.PullbackError, match=r"a robot of torch.float16 cannot compute; convert it to float32"):
         robot.compute_forward_kinematics(torch.zeros(7, dtype=torch.float16), "iiwa_link_7")

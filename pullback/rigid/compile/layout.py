@@ -141,6 +141,7 @@ SCRATCH = Layout(
     Rows("tree_momentum_before", lambda n: n.nv * n.trees),
     Rows("carried", lambda n: _carried_rows() * n.nbody if n.compensates else 0, "of gravity compensation"),
     Rows("held", lambda n: n.nactuator, "actuators: 0 within the limit, else the sign of a force at its limit"),
+    Rows("unsettled", lambda n: 1, "1 where an actuator is held at a limit that its law does not exceed, else 0"),
     Rows("force", lambda n: n.nv, "L^-T (tau - h)"),
     Rows("start", lambda n: n.nv, "L qd"),
     Rows("s", lambda n: n.nv, "L v, moved by impulses"),

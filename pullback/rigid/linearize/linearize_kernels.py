@@ -19,6 +19,7 @@ from pullback.rigid.linearize.solve_kernels import velocity_jacobian
 from pullback.rigid.rollout_kernels import INPUTS, copy_rows, copy_state
 from pullback.rigid.solvers.pgs_kernels import has_held_rows
 from pullback.rigid.solvers.rows_kernels import add_multiple
+from pullback.rigid.step.actuator_kernels import is_unsettled
 from pullback.rigid.step.constraint_kernels import BLOCK_ROWS, RESTITUTION
 from pullback.rigid.step.integrate_kernels import integrate
 from pullback.rigid.step.lanes_kernels import alone
@@ -232,7 +233,7 @@ def kernels(kind: Step):
                 nc = wp.min(found, linear_job.job.scene.max_contacts)
                 if found > nc:
                     flags = flags | OVERFLOW
-                if sweeps < 0:
+                if sweeps < 0 or is_unsettled(linear_job.job, w, scratch):
                     flags = flags | NOT_CONVERGED
                 if split and op == _ADVANCE:
                     retrace(linear_job.job, False, controls, parameters, w, nowhere, nowhere, scratch, nowhere)

@@ -255,18 +255,9 @@ def exceeded_bound(
 @wp.func
 def forget_limits(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
     """Begin a step: actuators whose forces exceed their bounds at the velocity before it will be held."""
+    scratch[job.scratch.unsettled, w] = scratch.dtype(0.0)
     for a in range(job.scene.nactuator):
         scratch[job.scratch.held + a, w] = scratch.dtype(UNKNOWN)
-
-
-@wp.func
-def guess_limits(
-    job: Job, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)
-):
-    """Hold the actuators whose forces exceed their bounds at the velocity before the step, until it is solved."""
-    for a in range(job.scene.nactuator):
-        rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.qd), w)
-        scratch[job.scratch.held + a, w] = exceeded_bound(job, a, rate, u, parameters, w, scratch)
 
 
 @wp.func
@@ -277,24 +268,36 @@ def limit_actuators(
     """Hold actuators whose forces at the velocity after the step exceed a bound, let go of others; return if any was.
 
     The velocity stands in scratch. One that exceeds the other bound is let go first. `turn` counts how often the step
-    was solved: docs/derivations/integration.md says why this ends. In a part of a step forces are those at a velocity
-    further on than its end (docs/derivations/impacts.md, eq. (11)).
+    was solved: docs/derivations/integration.md says why this ends, and that one may then be held against its law, which
+    `unsettled` tells. In a part of a step forces are those at a velocity further on than its end
+    (docs/derivations/impacts.md, eq. (11)).
     """
     beyond = time_ahead(job, w, scratch) / scratch[job.scratch.span, w] - scratch.dtype(1.0)
     zero = scratch.dtype(0.0)
+    unsettled = scratch.dtype(0.0)
     found = bool(False)
     for a in range(job.scene.nactuator):
         old = scratch[job.scratch.held + a, w]
-        if (turn < TOGETHER or not found) and (turn < TURNS or old == zero):
+        if turn < TOGETHER or not found:
             rate = rate_of(job.scene, a, rows_from(scratch, job.scratch.velocity), w)
             rate += beyond * (rate - rate_of(job.scene, a, rows_from(scratch, job.scratch.qd), w))
             new = exceeded_bound(job, a, rate, u, parameters, w, scratch)
             if new * old < zero:
                 new = zero
+            if new != old and old != zero and turn >= TURNS:
+                new = old
+                unsettled = scratch.dtype(1.0)
             scratch[job.scratch.held + a, w] = new
             if new != old:
                 found = True
+    scratch[job.scratch.unsettled, w] = unsettled
     return found
+
+
+@wp.func
+def is_unsettled(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
+    """Return whether the step was left with an actuator held at a limit that its law does not exceed."""
+    return scratch[job.scratch.unsettled, w] != scratch.dtype(0.0)
 
 
 @wp.func

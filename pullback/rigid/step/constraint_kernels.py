@@ -221,14 +221,12 @@ def immovable(scene: Scene, L: wp.array2d(dtype=Any), pair: int, point: Any, w: 
 def gap_bias(gap: Any, span: Any, settings: ContactSettings, speed: Any):
     """Return the bias of a row with this gap, and its slope by the gap: none where the way out is at its speed."""
     # a gap may close within the span; a penetration shrinks as in a whole step, however short the span is
-    slope = type(gap)(1.0) / span
-    if gap <= type(gap)(0.0):
-        slope = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
+    zero = type(gap)(0.0)
+    inside = type(gap)(1.0) / type(gap)(settings.dt) * type(gap)(settings.erp)
+    slope = wp.where(gap <= zero, inside, type(gap)(1.0) / span)
     bias = slope * gap
-    if bias < -speed:
-        bias = -speed
-        slope = type(gap)(0.0)
-    return bias, slope
+    fast = bias < -speed
+    return wp.where(fast, -speed, bias), wp.where(fast, zero, slope)
 
 
 @wp.func

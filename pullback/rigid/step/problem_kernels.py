@@ -52,6 +52,8 @@ class Job:
     kept: wp.array(dtype=wp.int32)
     nactions: int
     actions: wp.array(dtype=wp.int32)
+    group: int  # the row at which that of scratch starts which only groups of worlds need (step/group_kernels.py)
+    rests: wp.array(dtype=wp.int32)  # steps that such groups still do without lanes
     stop: wp.array(dtype=wp.int32)  # one number that Ctrl-C makes 1; without data on a GPU and in short launches
 
 

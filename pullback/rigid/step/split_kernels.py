@@ -15,7 +15,7 @@ from typing import Any
 import warp as wp
 
 from pullback.rigid.compile.scene import MAX_EVENTS
-from pullback.rigid.step.actuator_kernels import guess_limits
+from pullback.rigid.step.actuator_kernels import forget_limits, is_unsettled
 from pullback.rigid.step.dynamics_kernels import solve_factor
 from pullback.rigid.step.event_kernels import hand_on, keep_counts, keep_event, kept_counts, scratch_of_part
 from pullback.rigid.step.force_kernels import is_driven_finitely
@@ -129,7 +129,7 @@ def solve_part(
     there are may be more than there is room for.
     """
     asked = int(part)
-    guess_limits(job, u, parameters, w, scratch)
+    forget_limits(job, w, scratch)
     if part == IMPACT:
         begin_part(job, scratch.dtype(0.0), w, scratch)
     chosen = int(part)
@@ -303,7 +303,7 @@ def do_parts(
         found = wp.min(close, job.scene.max_contacts)
         if close > found:
             status = status | OVERFLOW
-        if sweeps < 0:
+        if sweeps < 0 or is_unsettled(job, w, here):
             status = status | NOT_CONVERGED
         after, time, what = following(job, chosen, nc, found, ns, nscalar, parameters, w, here)
         if chosen == DRIFT:

@@ -19,7 +19,7 @@ import warp as wp
 
 from pullback.rigid.collide.collide_kernels import collide
 from pullback.rigid.solvers.pgs_kernels import prepare_contacts
-from pullback.rigid.step.actuator_kernels import forget_limits, has_limits_ahead, limit_actuators
+from pullback.rigid.step.actuator_kernels import forget_limits, has_limits_ahead, is_unsettled, limit_actuators
 from pullback.rigid.step.constraint_kernels import (
     BLOCK_ROWS,
     FRACTION,
@@ -58,30 +58,23 @@ def span_whole_step(job: Job, w: int, scratch: wp.array2d(dtype=Any)):
 
 
 @wp.func
-def contact_problem(
+def free_motion(
     job: Job,
     u: wp.array2d(dtype=Any),
     parameters: wp.array2d(dtype=Any),
     w: int,
     scratch: wp.array2d(dtype=Any),
 ):
-    """From the state in scratch, write L, s without contact and all rows; return contacts found and scalar rows."""
+    """From the state in scratch, write poses, L, and s of the velocity without contact, eq. (1)."""
     scene = job.scene
     place = job.scratch
-    q = rows_from(scratch, place.q)
     qd = rows_from(scratch, place.qd)
-    poses = rows_from(scratch, place.poses)
     force = rows_from(scratch, place.force)
     L = rows_from(scratch, place.L)
     start = rows_from(scratch, place.start)
     s = rows_from(scratch, place.s)
-    contacts = rows_from(scratch, place.contacts)
-    blocks = rows_from(scratch, place.blocks)
-    Y = rows_from(scratch, place.Y)
     dt = scratch[place.span, w]
-    # equations of motion
-    free_forces(job, q, qd, u, parameters, w, force, L, scratch)
-    # the velocity without contact, eq. (1)
+    free_forces(job, rows_from(scratch, place.q), qd, u, parameters, w, force, L, scratch)
     for v in range(scene.topology.nv):
         start[v, w] = qd[v, w]
         s[v, w] = qd[v, w]
@@ -91,8 +84,22 @@ def contact_problem(
     multiply_factor(scene, L, w, s)
     for v in range(scene.topology.nv):
         s[v, w] = s[v, w] + dt * force[v, w]
-    converge(place.lanes, w, scratch)
-    # rows, eq. (2)
+
+
+@wp.func
+def constraint_rows(job: Job, parameters: wp.array2d(dtype=Any), w: int, scratch: wp.array2d(dtype=Any)):
+    """From poses, L and s in scratch, write all rows, eq. (2); return contacts found and scalar rows."""
+    scene = job.scene
+    place = job.scratch
+    q = rows_from(scratch, place.q)
+    poses = rows_from(scratch, place.poses)
+    L = rows_from(scratch, place.L)
+    start = rows_from(scratch, place.start)
+    s = rows_from(scratch, place.s)
+    contacts = rows_from(scratch, place.contacts)
+    blocks = rows_from(scratch, place.blocks)
+    Y = rows_from(scratch, place.Y)
+    dt = scratch[place.span, w]
     shapes = rows_from(parameters, job.parameters.shapes)
     found = collide(
         scene,
@@ -134,11 +141,29 @@ def contact_problem(
 
 
 @wp.func
+def contact_problem(
+    job: Job,
+    u: wp.array2d(dtype=Any),
+    parameters: wp.array2d(dtype=Any),
+    w: int,
+    scratch: wp.array2d(dtype=Any),
+):
+    """From the state in scratch, write L, s without contact and all rows; return contacts found and scalar rows."""
+    free_motion(job, u, parameters, w, scratch)
+    converge(job.scratch.lanes, w, scratch)
+    found, nscalar = constraint_rows(job, parameters, w, scratch)
+    return found, nscalar
+
+
+@wp.func
 def changes_limits(
     job: Job, turn: int, u: wp.array2d(dtype=Any), parameters: wp.array2d(dtype=Any), w: int,
     scratch: wp.array2d(dtype=Any),
 ):  # fmt: skip
-    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether one is new."""
+    """Hold actuators whose forces at the velocity after the step exceed their limits; return whether one is new.
+
+    That velocity is the one that forces act at, before the correction of trees that turn fast (write_acceleration).
+    """
     place = job.scratch
     velocity = rows_from(scratch, place.velocity)
     found = has_limits_ahead(job, parameters, w)
@@ -146,6 +171,7 @@ def changes_limits(
         for v in range(job.scene.topology.nv):
             velocity[v, w] = scratch[place.s + v, w]
         solve_factor(job.scene, rows_from(scratch, place.L), w, velocity)
+        add_correction(job, -scratch.dtype(1.0), w, velocity, scratch)
         found = limit_actuators(job, turn, u, parameters, w, scratch)
     return found
 
@@ -302,7 +328,7 @@ def step(
     nc = wp.min(found, job.scene.max_contacts)
     if found > nc:
         status = status | OVERFLOW
-    if sweeps < 0:
+    if sweeps < 0 or is_unsettled(job, w, scratch):
         status = status | NOT_CONVERGED
     if not move(job, nc, ns, w, scratch) or not is_driven_finitely(job, u, w):
         status = status | NOT_FINITE

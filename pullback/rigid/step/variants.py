@@ -26,6 +26,10 @@ ShapeSet = Literal["round", "plain", "all", "all_smooth"]
 """Spheres and planes; capsules and boxes too; cylinders, meshes and fields too; smooth shapes too."""
 
 
+GROUPED = tuple(f"pullback.rigid.solvers.{name}_kernels" for name in ("pgs", "finish", "exact"))
+"""Solvers whose steps can be begun in the lanes of vectors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """The device functions of one kind of step, for one floating-point type. Kernel factories take it."""
@@ -37,10 +41,14 @@ class Step:
     """(job, u, parameters, w, scratch) -> status: replace the state in scratch by the one after the step."""
     retrace: Any
     """(job, pulls_back, u, parameters, w, adj_u, adj_parameters, scratch, nowhere): the step again, or its vjp."""
+    chosen: dict[Any, Any]
+    """Functions that take the place of others in this kind of step."""
     replaced: dict[Any, Any]
     """Functions as this kind of step calls them, those that were asked for so far."""
     splits: bool = False
     """It is split where something touches."""
+    in_groups: bool = False
+    """Groups of worlds can begin it in the lanes of vectors on a CPU (step/group_kernels.py)."""
     apart: bool = False
     """Rollout, its vjp and that of the report on contacts are modules of their own, as on a GPU."""
 
@@ -204,7 +212,11 @@ def _contact_step(
         from pullback.rigid.step.step_kernels import step
         from pullback.rigid.step.step_vjp_kernels import retrace
     suffix = name if real == wp.float64 else f"{name}_single"
-    return Step(name, real, variant(step, suffix, replaced), variant(retrace, suffix, replaced), replaced, splits)
+    chosen = dict(replaced)
+    functions = variant(step, suffix, replaced), variant(retrace, suffix, replaced)
+    # other shapes and solvers would take long to compile once more, and laws of users may call what lanes do not have
+    in_groups = shapes in ("round", "plain") and kernels in GROUPED and not laws[1:] and not splits
+    return Step(name, real, *functions, chosen, replaced, splits, in_groups)
 
 
 @made_once
@@ -215,4 +227,5 @@ def smooth_step(kernels: str, laws: tuple[str, ...], real: type, compensates: bo
     if compensates:
         replaced |= compensation_functions()
         name += "_carried"
-    return Step(name, real, variant(file.step, name, replaced), variant(file.retrace, name, replaced), replaced)
+    chosen = dict(replaced)
+    return Step(name, real, variant(file.step, name, replaced), variant(file.retrace, name, replaced), chosen, replaced)

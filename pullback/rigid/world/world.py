@@ -274,8 +274,8 @@ class World(Bodies):
         if substeps > MAX_SUBSTEPS:
             raise PullbackError(f"substeps is {substeps:,}; at most {MAX_SUBSTEPS:,}: give a smaller dt instead")
         check_integration(integrator, damping, impacts, without)
-        dtype = dtype or torch.get_default_dtype()
-        if dtype not in (torch.float32, torch.float64):
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not any(dtype is each for each in (torch.float32, torch.float64)):
             raise PullbackError(f"dtype is {dtype}; a world computes in torch.float32 or torch.float64")
         if dt / substeps > LONG_STEP:
             warnings.warn(
