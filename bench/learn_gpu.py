@@ -30,6 +30,8 @@ from pullback.learn import Env, ShortHorizon, evaluate, find_algorithm, make, sa
 
 PRINT_EVERY = 10.0
 """Seconds between two lines."""
+SAVE_EVERY = 60.0
+"""Seconds between two checkpoints."""
 GOALS = {"ant": (6000.0, 7650.0), "hopper": (4500.0,)}
 """Returns whose time is printed."""
 BEGUN = time.perf_counter()
@@ -165,7 +167,7 @@ class Session:
             if args.evaluate > 0.0 and run.seconds - tried >= args.evaluate:
                 tried = run.seconds
                 self.evaluate()
-            if time.perf_counter() - saved > 60.0:
+            if time.perf_counter() - saved > SAVE_EVERY:
                 self.save()
                 saved = time.perf_counter()
         print(line(run), flush=True)

@@ -2,8 +2,8 @@
 
     python -m bench.learn_ppo --env ant --worlds 4096 --seconds 240 --seed 0 --out out/ant_ppo_0
 
-It writes `curve.json` as `bench.learn_gpu` does, and `ppo.pt`, from which the same command goes on. The clock counts
-iterations only.
+It writes `curve.json` as `bench.learn_gpu` does, and `ppo.pt`, from which the same command goes on: every minute and at
+the end. The clock counts iterations only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict
 
 import torch
 
+from bench import learn_gpu
 from bench.learn_gpu import BEGUN, GOALS, PRINT_EVERY, TEST_SEED, compile_kernels, device_name, pairs, parser
 from pullback.learn import evaluate, make
 from pullback.learn.rsl_ppo import RslPPO, RslReport
@@ -50,6 +51,18 @@ def main(given: Sequence[str] | None = None) -> None:
         tries.append({"seconds": run.history[-1].seconds, "steps": run.history[-1].steps, "return": found})
         print(f"{last:7.1f} s  without noise {found:.1f}", flush=True)
 
+    def save() -> None:
+        run.save(saved)
+        about = {"env": args.env, "algorithm": "ppo", "worlds": args.worlds, "seed": args.seed}
+        # NaN, which JSON lacks, is left out
+        curve = [
+            {name: x for name, x in {**asdict(report), "cpu_seconds": spent}.items() if x == x}
+            for report, spent in zip(run.history, cpu)
+        ]
+        device = device_name(torch.device(args.device))
+        file.write_text(json.dumps({**about, "device": device, "tries": tries, "curve": curve}))
+
+    written = time.perf_counter()
     while (last if args.clock == "wall" else spent) < end and time.perf_counter() - BEGUN < args.wall:
         begun = time.process_time()
         run.iterate()
@@ -63,18 +76,13 @@ def main(given: Sequence[str] | None = None) -> None:
         if args.evaluate > 0.0 and last - tried >= args.evaluate:
             tried = last
             attempt()
+        if time.perf_counter() - written > learn_gpu.SAVE_EVERY:
+            save()
+            written = time.perf_counter()
         if report.episode_return >= args.until:
             break
     attempt()
-    run.save(saved)
-    about = {"env": args.env, "algorithm": "ppo", "worlds": args.worlds, "seed": args.seed}
-    # NaN, which JSON lacks, is left out
-    curve = [
-        {name: x for name, x in {**asdict(report), "cpu_seconds": spent}.items() if x == x}
-        for report, spent in zip(run.history, cpu)
-    ]
-    device = device_name(torch.device(args.device))
-    file.write_text(json.dumps({**about, "device": device, "tries": tries, "curve": curve}))
+    save()
     for goal in GOALS.get(args.env, ()):
         first, spent = next(((r, s) for r, s in zip(run.history, cpu) if r.episode_return >= goal), (None, 0.0))
         told = "not reached" if first is None else f"{first.seconds:.1f} s ({spent:.1f} s of CPU), {first.steps} steps"

@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
     if not names_folder:
         options.out = next_folder(task.name)
     elif start_ranks().is_first:
-        refuse_earlier_run(Path(options.out), task.name)
+        refuse_earlier_run(Path(options.out), task.name, resume=getattr(options, "resume", False))
     folder = new_run(Path(options.out), task.name, arguments[1:], plain(options))
     return run_into(folder, task, options, as_json=as_json, tensorboard=tensorboard)
 

@@ -106,10 +106,12 @@ def find_runs(home: Path) -> list[RunFolder]:
     return sorted(found, key=lambda run: str(run.record.get("started")))
 
 
-def refuse_earlier_run(path: Path, task: str) -> None:
-    """Raise if a folder holds a run, which another would overwrite."""
+def refuse_earlier_run(path: Path, task: str, *, resume: bool = False) -> None:
+    """Raise if a folder holds a run, which another would overwrite; one of the same task may be resumed."""
     if (path / RECORD).exists():
         earlier = read_run(path)
+        if resume and earlier.record["task"] == task:
+            return
         told = f"{earlier.record['task']}, {earlier.record['status']} {earlier.record.get('ended', '')}".strip()
         raise PullbackError(
             f"--out {path} holds an earlier run ({told}); give another folder, or leave --out away for a new one, or "

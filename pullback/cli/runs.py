@@ -111,10 +111,12 @@ def resume(run: Folder, /, json_: JsonFlag = False) -> int:
     """Go on with a run that was interrupted or failed, in its folder, from its checkpoint."""
     found = read_run(run)
     record = found.record
-    if found.is_finished:
-        raise PullbackError(f"{run} is finished; pullback run {record['task']} starts a new one")
     task = find_task(record["task"])
     options = parse(task, record["arguments"])
+    if found.is_finished:
+        # Ctrl-C ends a search early, and its task then writes what there is
+        further = f", and with --out {run} --resume goes on with this one" if hasattr(options, "resume") else ""
+        raise PullbackError(f"{run} is finished; pullback run {record['task']} starts a new one{further}")
     if hasattr(options, "resume"):
         options.resume = True
     elif hasattr(options, "fresh"):

@@ -16,7 +16,7 @@ from pullback.learn.learner import Watch
 from pullback.learn.mbpo import MBPO, MBPOConfig
 from pullback.learn.networks import Policy, load_policy, save_policy
 from pullback.learn.ppo import PPO, PPOConfig, train_ppo
-from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkWrench, ShapeFriction, Together
+from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkForce, LinkWrench, ShapeFriction, Together
 from pullback.learn.sac import SAC, SACConfig, SACReport, train_seeds
 from pullback.learn.sapo import SAPO, SAPOConfig
 from pullback.learn.shac import SHAC
@@ -46,6 +46,7 @@ __all__ = [
     "Hybrid",
     "Jacobian",
     "JointTorque",
+    "LinkForce",
     "LinkWrench",
     "MBPOConfig",
     "Motions",

@@ -253,7 +253,14 @@ class Env(ABC):
         self.action = torch.zeros(self.worlds, self.action_size, dtype=self.dtype, device=self.device)
         self.steps = torch.zeros(self.worlds, dtype=torch.long, device=self.device)
         self.returns = torch.zeros(self.worlds, dtype=self.dtype, device=self.device)
-        return self._observe(self.state, self.action).detach()
+        seen = self._observe(self.state, self.action).detach()
+        if not bool(seen.isfinite().all()):
+            world, entry = (~seen.isfinite()).nonzero()[0].tolist()
+            raise PullbackError(
+                f"observe of {self.name} is not finite at the start of world {world}, entry {entry}; look for a "
+                f"division by zero in observe and start"
+            )
+        return seen
 
     def detach(self) -> Tensor:
         """Cut the state off from what led to it, so that gradients stop here, and return its observations."""
@@ -269,14 +276,16 @@ class Env(ABC):
         broken = _is_broken(after)
         after = _choose(broken, start, after)
         reward = self._check("reward", self.reward(before, action, after), (self.worlds,))
-        reward = torch.where(broken, torch.zeros_like(reward), reward)
         failed = self._check("terminated", self.terminated(after), (self.worlds,), torch.bool)
         self.steps = self.steps + 1
+        final = self._observe(after, action)
+        seen = final.isfinite()
+        broken = broken | ~reward.isfinite() | ~seen.all(1)
+        reward, final = torch.where(broken, 0.0, reward), torch.where(seen, final, 0.0)
         terminated = broken | failed
         truncated = ~terminated & (self.steps >= self.episode)
         done = terminated | truncated
         self.returns = self.returns + reward.detach()
-        final = self._observe(after, action)
         info = {
             "final_observation": final, "broken": broken, "episode_return": self.returns, "episode_length": self.steps,
         }  # fmt: skip
@@ -329,7 +338,7 @@ class Env(ABC):
         dtype = dtype or self.dtype
         if not isinstance(x, Tensor) or tuple(x.shape) != shape or x.dtype != dtype:
             got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise PullbackError(f"{what} of {self.name} returned {got}; expected {dtype} {shape}")
+            raise PullbackError(f"{what} of {self.name} returned {got}; expected {dtype} {shape}: change it there")
         return x
 
     # -- saving ----------------------------------------------------------------------------------------------------

@@ -106,11 +106,13 @@ class EpisodeSearch(Learner[EpisodeReport]):
             raise PullbackError(f"no world of {self.env.name} is finite at the end of an episode; take more substeps")
         loss = -returns[kept].mean()
         if not loss.requires_grad:
-            raise PullbackError(f"the rewards of {self.env.name} do not depend on the actions, or not by torch")
+            raise self._deaf("they carry no gradient")
         self.adam.zero_grad(set_to_none=True)
         loss.backward()
         loss = ranks().share_gradients(list(self.policy.mean.parameters()), loss, kept.sum())
         length = nn.utils.clip_grad_norm_(self.policy.mean.parameters(), self.config.longest_gradient)
+        if self.done == 0 and float(length) == 0.0:
+            raise self._deaf("their gradient is zero")
         if bool(length.isfinite()):
             self.adam.step()
         lost = 1.0 - ranks().mean(kept.to(loss.dtype).mean()).item()
@@ -141,6 +143,13 @@ class EpisodeSearch(Learner[EpisodeReport]):
         assert isinstance(total, Tensor)
         assert isinstance(broken, Tensor)
         return total, broken
+
+    def _deaf(self, found: str) -> PullbackError:
+        """Return the error of rewards that no action changes."""
+        return PullbackError(
+            f"the rewards of {self.env.name} do not depend on the actions: {found}. Compute them by torch from the "
+            f"state and the action, without detach, item, numpy or comparisons"
+        )
 
     def _even(self, gradient: Tensor) -> Tensor:
         """Return gradients (B, nu) of which none is much longer than the median one; those not finite become zero."""

@@ -157,7 +157,7 @@ class Fit:
         nv = model.sim.nv
         # entries that hardly move get the common size, not a tiny one
         least = torch.cat([0.1 * size[:nv].mean().expand(nv), 0.1 * size[nv:].mean().expand(nv)])
-        self.size = torch.maximum(size, least)
+        self.size = torch.maximum(size, least).clamp(min=1e-12)
 
     @property
     def done(self) -> int:
@@ -193,6 +193,11 @@ class Fit:
             raise PullbackError("no window stayed finite; take a smaller rate, or shorter windows")
         # one window that went astray must not decide
         loss = errors[kept].clamp(max=100.0 * float(errors[kept].median().detach()) + 1e-12).mean()
+        if not loss.requires_grad:
+            raise PullbackError(
+                "what the model predicts does not depend on its weights; compute the correction by torch from them, "
+                "without detach, item, numpy or no_grad"
+            )
         self.adam.zero_grad(set_to_none=True)
         loss.backward()
         length_ = nn.utils.clip_grad_norm_(self._weights, config.longest_gradient)

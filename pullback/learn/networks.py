@@ -135,7 +135,10 @@ class Policy(nn.Module):
             raise PullbackError(NO_NORMALIZER)
         size = self.sizes[0]
         if observation.shape[-1] != size:
-            raise PullbackError(f"the observation is {tuple(observation.shape)}; this policy was made for (B, {size})")
+            raise PullbackError(
+                f"the observation is {tuple(observation.shape)}; this policy was made for (B, {size}): take the "
+                f"environment that it was trained in, or another policy"
+            )
         return self.normalizer(observation)
 
 

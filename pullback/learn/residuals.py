@@ -14,6 +14,7 @@ from pullback.learn.hybrid import Correction, Residual
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import Torque
+from pullback.spatial.rotations_torch import rotate
 
 Tensor = torch.Tensor
 
@@ -204,6 +205,51 @@ class LinkWrench(ScaledResidual):
     def forward(self, state: State, u: Tensor, memory: Tensor) -> Correction:
         """Return the wrench."""
         return Correction(wrenches={self.link: self.size * self.network(self.scaler(self.look(state, u)))})
+
+
+class LinkForce(ScaledResidual):
+    """A force on a point of a link as a function of that point's position and velocity: a cable, a spring, drag.
+
+    Where the point is in the link is learned too, from the link's origin on. With a linear part beside the network
+    this takes far less data than `LinkWrench`, which has to find out that orientation does not matter. `scale` [N] is
+    the size of what is expected, `reach` [m] how far from the origin the point may be.
+    """
+
+    def __init__(
+        self, sim: Sim, link: str, hidden: Sequence[int] = (24, 24), *, scale: float = 1.0, reach: float = 0.1,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.link, self.size, self.reach = link, scale, reach
+        self._sim = [sim]
+        self.scaler = Scaler(6, sim.dtype)
+        self.network = layers(6, hidden, 3, seed=seed, dtype=sim.dtype)
+        self.linear = layers(6, (), 3, seed=seed, dtype=sim.dtype)
+        self.offset = nn.Parameter(torch.zeros(3, dtype=sim.dtype))
+        self.to(sim.device)
+
+    @property
+    def point(self) -> Tensor:
+        """Where the force acts (3,) [m], in the link's frame."""
+        return self.reach * self.offset
+
+    def look(self, state: State, u: Tensor) -> Tensor:
+        """Return position and velocity of the point (B, 6)."""
+        return self._at_point(state)[0]
+
+    def forward(self, state: State, u: Tensor, memory: Tensor) -> Correction:
+        """Return the force, and its torque about the link's origin."""
+        seen, arm = self._at_point(state)
+        x = self.scaler(seen)
+        force = self.size * (self.network(x) + self.linear(x))
+        return Correction(wrenches={self.link: torch.cat([torch.linalg.cross(arm, force), force], 1)})
+
+    def _at_point(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return position and velocity of the point (B, 6), and the way to it from the link's origin (B, 3)."""
+        position, quat = self._sim[0].link_poses(state, [self.link])
+        linear, angular = self._sim[0].link_velocities(state, [self.link])
+        arm = rotate(quat[:, 0], self.point.expand(len(quat), 3))
+        return torch.cat([position[:, 0] + arm, linear[:, 0] + torch.linalg.cross(angular[:, 0], arm)], 1), arm
 
 
 class ShapeFriction(ScaledResidual):

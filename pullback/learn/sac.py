@@ -78,6 +78,8 @@ class SACConfig:
                 raise PullbackError(f"{name} is {getattr(self, name)}; give at least 1")
         if self.actor not in ("critic", "simulation", "weighted"):
             raise PullbackError(f'actor is {self.actor!r}; choose "critic", "simulation" or "weighted"')
+        if not self.temperature > 0.0:
+            raise PullbackError(f"temperature is {self.temperature}; give a number above 0")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.mixing <= 1.0:
             raise PullbackError(f"discount is {self.discount}, mixing {self.mixing}; give numbers from 0 to 1")
         if self.extra is not None and self.actor != "critic":
@@ -236,16 +238,21 @@ class SAC:
         """Improve critics, then policies and temperatures, by one step of Adam each."""
         temperature = self.log_temperature.detach().exp()[:, None]
         noise = self.noise(2, *batch["action"].shape)
-        self._improve_critics(batch, temperature, noise[0])
-        if self.config.actor == "critic":
-            action, density = self.policy.sample(batch["observation"], noise[1])
-            gain = self.critics(batch["observation"], action).amin(0)
-        else:
-            slope = self._slope(batch, temperature, noise[0])
+        enhances = self.config.actor != "critic"
+        # what s' is worth is a goal for critics, and its slope by s' is what policy enhancement needs
+        after = batch["next"].detach().requires_grad_(enhances)
+        with torch.set_grad_enabled(enhances):
+            later = self._value(after, temperature, noise[0])
+        self._improve_critics(batch, later.detach())
+        if enhances:
+            slope = self._slope(batch, after, later)
             action, density = self.policy.sample(batch["observation"], noise[1])
             gain = (slope * action).sum(-1)
             if self.config.actor == "weighted":
                 gain = gain * relevance(action.detach(), batch["action"])
+        else:
+            action, density = self.policy.sample(batch["observation"], noise[1])
+            gain = self.critics(batch["observation"], action).amin(0)
         loss = (temperature * density - gain).mean(1).sum()
         _step(self.actor_optimizer, list(self.policy.parameters()), loss)
         excess = density.detach().mean(1) + self.target_entropy
@@ -254,10 +261,9 @@ class SAC:
             for slow, fast in zip(self.targets.parameters(), self.critics.parameters()):
                 slow.lerp_(fast, self.config.mixing)
 
-    def _improve_critics(self, batch: Rows, temperature: Tensor, noise: Tensor) -> None:
-        with torch.no_grad():
-            later = self._value(batch["next"], temperature, noise)
-            goal = batch["reward"] + self.config.discount * (1.0 - batch["terminated"]) * later
+    def _improve_critics(self, batch: Rows, later: Tensor) -> None:
+        """Bring critics towards the reward and what s' is worth, `later` (S, B)."""
+        goal = batch["reward"] + self.config.discount * (1.0 - batch["terminated"]) * later
         error = (self.critics(batch["observation"], batch["action"]) - goal).square().mean(2)
         _step(self.critic_optimizer, list(self.critics.parameters()), 0.5 * error.sum())
         self.critic_loss = error.detach().mean(0)
@@ -267,10 +273,9 @@ class SAC:
         action, density = self.policy.sample(observation, noise)
         return self.targets(observation, action).amin(0) - temperature * density
 
-    def _slope(self, batch: Rows, temperature: Tensor, noise: Tensor) -> Tensor:
-        """Return ∂Q/∂a (S, B, nu) through the stored Jacobians."""
-        after = batch["next"].detach().requires_grad_()
-        (by_next,) = torch.autograd.grad(self._value(after, temperature, noise).sum(), after)
+    def _slope(self, batch: Rows, after: Tensor, later: Tensor) -> Tensor:
+        """Return ∂Q/∂a (S, B, nu) through the stored Jacobians; `later` (S, B) is what `after`, s', is worth."""
+        (by_next,) = torch.autograd.grad(later.sum(), after)
         return action_slope(batch, by_next, self.config.discount)
 
     # -- what is reported and saved --------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ class Options(StudyOptions):
     """Actions for each link, of each seed."""
     updates: int = 5
     """Updates after each action."""
+    temperature: float = 1.0
+    """What the entropy weighs at the start; 1 is the released one (not of SHAC)."""
     rollouts: int = 10_000
     """Rollouts of MBPO's models each time they are fitted."""
 
@@ -137,7 +139,7 @@ def search(env: Env, trial: Env, method: str, options: Options, links: int) -> S
     settings: dict[str, Any] = {
         "seeds": options.seeds, "seed": options.seed, "epochs": links * options.steps // EPOCH, "epoch_steps": EPOCH,
         "random_steps": min(500, options.steps // 3), "first_update": min(1000, options.steps // 3),
-        "updates": options.updates, "batch": options.batch,
+        "updates": options.updates, "batch": options.batch, "temperature": options.temperature,
         "hidden": (options.width, options.width), "discount": 1.0, "target_entropy": -0.01,
     }  # fmt: skip
     if method != "mbpo":

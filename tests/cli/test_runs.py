@@ -94,6 +94,10 @@ def test_an_earlier_run_is_not_overwritten(capsys):
     assert status == 2
     assert "--out mine holds an earlier run (count, finished" in err
     assert "pullback runs resume mine" in err
+    # Ctrl-C may have ended it early: it can be told to go on, unless it is of another task
+    assert "and with --out mine --resume goes on" in run(capsys, "runs", "resume", "mine")[2]
+    assert run(capsys, "run", "count", "--out", "mine", "--resume")[0] == 0
+    assert run(capsys, "run", "another", "--out", "mine", "--resume")[0] == 2
 
 
 def test_runs_are_listed_shown_and_compared(capsys, here):

@@ -150,6 +150,50 @@ def test_a_world_that_is_not_finite_is_reset_and_counted():
     assert slope[1, 1] == 0.0
 
 
+@pytest.mark.parametrize("what", ["reward", "observe"])
+def test_a_reward_or_an_observation_that_is_not_finite_ends_the_episode(what):
+    class Undefined(Dragged):
+        bad = False
+
+        def reward(self, before, action, after):
+            return self.spoil("reward", super().reward(before, action, after))
+
+        def observe(self, state, action):
+            return self.spoil("observe", super().observe(state, action))
+
+        def spoil(self, name, x):
+            if self.bad and name == what:
+                # what the next episode begins with is fine
+                self.bad, x = False, x.clone()
+                x[1] = x[1] / 0.0 - x[1] / 0.0
+            return x
+
+    env = Undefined(3, dtype=F64)
+    env.reset(2)
+    actions = torch.full((3, 3, 1), 0.5, dtype=F64, requires_grad=True)
+    rewards = []
+    for t, action in enumerate(actions):
+        env.bad = t == 1
+        step = env.step(action)
+        rewards.append(step.reward)
+        assert step.terminated.tolist() == step.info["broken"].tolist() == [False, t == 1, False]
+        assert step.reward.isfinite().all()
+        assert step.observation.isfinite().all()
+        assert step.info["final_observation"].isfinite().all()
+    assert int(env.broken) == 1
+    (slope,) = torch.autograd.grad(torch.stack(rewards).sum(), actions)
+    assert slope[:, [0, 2]].isfinite().all()
+
+
+def test_a_start_that_cannot_be_seen_is_said():
+    class Blind(Dragged):
+        def observe(self, state, action):
+            return super().observe(state, action) / 0.0
+
+    with pytest.raises(PullbackError, match="observe of Blind is not finite at the start of world 0, entry 0; look"):
+        Blind(2)
+
+
 def test_a_state_can_be_saved_and_continued():
     env, other = Heavy(2), Heavy(2, seed=9)
     actions = actions_for(env, 6)

@@ -8,7 +8,7 @@ import pullback as pb
 from pullback.core.errors import PullbackError
 from pullback.learn.hybrid import Correction, Hybrid, Nothing, Residual, load_hybrid, save_hybrid
 from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel, fit, predict, prediction_error
-from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkWrench, ShapeFriction, Together
+from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkForce, LinkWrench, ShapeFriction, Together
 
 F64 = torch.float64
 DT = 2e-3
@@ -92,9 +92,37 @@ def test_gradients_reach_the_network_through_the_physics(sim, start):
 def test_residuals_begin_as_physics_alone(sim, start):
     controls = torch.zeros(3, 2, 2, dtype=F64)
     alone = sim.rollout(start, controls).q
-    several = Together(JointTorque(sim, local=True), LinkWrench(sim, "arm/link1"), JointTorque(sim, positions=False))
+    links = LinkWrench(sim, "arm/link1"), LinkForce(sim, "arm/link1")
+    several = Together(JointTorque(sim, local=True), *links, JointTorque(sim, positions=False))
     torch.testing.assert_close(Hybrid(sim, several).rollout(start, controls).q, alone)
     torch.testing.assert_close(Hybrid(sim, Nothing()).rollout(start, controls).q, alone)
+
+
+def test_drag_on_a_point_is_drag_on_the_tip(sim, start):
+    """Drag of 2 N·s/m half a metre from the origin of the last link, against the tip's own Jacobian."""
+    residual = LinkForce(sim, "arm/link1", (2,), scale=2.0, reach=0.1)
+    with torch.no_grad():
+        residual.offset[1] = 5.0
+        residual.linear[0].weight[:, 3:] = -torch.eye(3, dtype=F64)
+    torch.testing.assert_close(residual.point, torch.tensor([0.0, 0.5, 0.0], dtype=F64))
+
+    def tip(q):
+        angles = q.cumsum(0)
+        return 0.5 * torch.stack([angles.cos().sum(), angles.sin().sum()])
+
+    resisting = []
+    for q, qd in zip(start.q, start.qd):
+        jacobian = torch.autograd.functional.jacobian(tip, q)
+        resisting.append(-2.0 * jacobian.T @ (jacobian @ qd))
+    found = residual(start, torch.zeros(2, 2, dtype=F64), residual.begin(start))
+    model = Hybrid(sim, residual)
+    by_point, by_torque = model._push(start, found), model._push(start, Correction(torque=torch.stack(resisting)))
+    torch.testing.assert_close(by_point.qd, by_torque.qd)
+    # where the point is can be learned
+    residual.zero_grad()
+    model.step(start, torch.zeros(2, 2, dtype=F64))[0].qd.square().sum().backward()
+    assert residual.offset.grad is not None
+    assert residual.offset.grad[1].abs() > 1e-4
 
 
 def test_friction_may_depend_on_speed():
@@ -197,6 +225,19 @@ def test_bad_input_is_said(sim, start):
         fit(Hybrid(sim, JointTorque(sim)), data, FitConfig(1, window=5))
     with pytest.raises(PullbackError, match="no weights that could learn"):
         fit(Hybrid(sim, Nothing()), data, FitConfig(1, window=1))
+    with pytest.raises(PullbackError, match="does not depend on its weights; compute the correction by torch"):
+        fit(Hybrid(sim, Detached()), data, FitConfig(1, window=1), progress=False)
+
+
+class Detached(Residual):
+    """A correction whose gradient is cut off."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = nn.Parameter(torch.ones(1, dtype=F64))
+
+    def forward(self, state, u, memory):
+        return Correction(torque=self.size.detach() * state.qd)
 
 
 class Wrong(nn.Module):

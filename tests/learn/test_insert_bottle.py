@@ -187,6 +187,13 @@ class Deaf(Env):
         return torch.zeros(self.worlds, dtype=self.dtype)
 
 
+class Stepped(Deaf):
+    """A reward that comes from the state, but in steps."""
+
+    def reward(self, before, action, after):
+        return after.q.sum(1).sign()
+
+
 def test_bad_input_is_said(env):
     with pytest.raises(PullbackError, match="give False, True, or the fraction of sockets that move"):
         InsertBottle(2, moving=2.0)
@@ -200,9 +207,9 @@ def test_bad_input_is_said(env):
         EpisodeSearch(env, EpisodeConfig(rate=1e-6, last_rate=1e-3))
     with pytest.raises(PullbackError, match="resume=True needs the checkpoint"):
         train_episodes(env, EpisodeConfig(1), resume=True)
-    deaf = Deaf(2, dtype=F64)
-    with pytest.raises(PullbackError, match="do not depend on the actions"):
-        EpisodeSearch(deaf, EpisodeConfig(1)).iterate()
+    for kind, found in ((Deaf, "they carry no gradient"), (Stepped, "their gradient is zero")):
+        with pytest.raises(PullbackError, match=f"do not depend on the actions: {found}. Compute them by torch"):
+            EpisodeSearch(kind(2, dtype=F64), EpisodeConfig(1)).iterate()
 
 
 def test_the_bottle_stands_upright_at_home(env):

@@ -173,6 +173,8 @@ def test_what_does_not_fit_is_said():
         SAC(env, env, small(seeds=2))
     with pytest.raises(PullbackError, match="choose extra or policy enhancement"):
         small(extra=Extra(), actor="weighted")
+    with pytest.raises(PullbackError, match=r"temperature is 0\.0; give a number above 0"):
+        small(temperature=0.0)
     with pytest.raises(PullbackError, match="multiple of the 5 elites"):
         MBPOConfig(rollouts=7)
     with pytest.raises(PullbackError, match="Guess has no method ends_at"):

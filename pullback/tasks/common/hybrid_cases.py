@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from pullback.learn.hybrid_fit import FitConfig, Motions, NetworkModel
-from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkWrench, Together
+from pullback.learn.residuals import ActuatorNetwork, JointTorque, LinkForce, Together
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
@@ -142,7 +142,7 @@ def arm() -> Case:
         "an iiwa in MuJoCo with Stribeck friction and a cable on its hand that the model does not have", sim, record,
         lambda: Together(
             JointTorque(sim, (16, 16), scale=1.0, local=True, positions=False, odd=True, motors=True),
-            LinkWrench(sim, f"arm/{HAND}", (24, 24), scale=10.0),
+            LinkForce(sim, f"arm/{HAND}", (24, 24), scale=10.0),
         ),
         lambda: NetworkModel(sim, (128, 128)),
         FitConfig(iterations=1000, window=10, batch=32, rate=1e-2),
