@@ -10,7 +10,7 @@ import torch
 from pullback.core.errors import PullbackError
 from pullback.soft.body import Body
 from pullback.soft.materials import Material
-from pullback.soft.variant_kernels import INVERTED, LEFT, REASONS, TOO_FAST
+from pullback.soft.variant_kernels import FIXED_COROTATED, INVERTED, LEFT, REASONS, TOO_FAST
 
 Tensor = torch.Tensor
 
@@ -47,16 +47,9 @@ def refuse_failures(
         return
     first = int(bad[code[bad].argmin()])
     step, reason = divmod(int(code[first]), REASONS)
-    count = len(code) // worlds
-    world, particle = divmod(first, count)
-    number = particle
-    body = bodies[0]
-    for body in bodies:
-        if number < len(body):
-            break
-        number -= len(body)
+    world, particle = divmod(first, len(code) // worlds)
     where = ", ".join(f"{c:.4g}" for c in x[first].tolist())
-    who = f"particle {number} of body {body.name!r}" + (f" in world {world}" if worlds > 1 else "")
+    who = _name(particle, bodies) + (f" in world {world}" if worlds > 1 else "")
     others = f"; {len(bad) - 1} others failed as well" if len(bad) > 1 else ""
     advice = f"dt = {dt:.3g} s; {stable:.3g} s is the longest stable step at rest, so try {0.5 * min(dt, stable):.2g} s"
     told = {
@@ -77,13 +70,34 @@ def check_inside(x: Tensor, bodies: Sequence[Body], low: Sequence[float], high: 
         return
     world, particle = (int(i) for i in np.argwhere(~inside.cpu().numpy())[0])
     where = ", ".join(f"{c:.4g}" for c in x[world, particle].tolist())
-    number = particle
-    body = bodies[0]
+    raise PullbackError(
+        f"{_name(particle, bodies)} starts at ({where}), outside of the domain from {tuple(low)} to {tuple(high)}; "
+        f"move the body or make the domain larger"
+    )
+
+
+def check_deformation(F: Tensor, bodies: Sequence[Body]) -> None:
+    """Raise if a particle starts with a deformation (B, n, d, d) that its material cannot have."""
+    first = 0
+    for body in bodies:
+        each = F[:, first : first + len(body)]
+        det = torch.linalg.det(each)
+        bears_all = body.material.kind == FIXED_COROTATED
+        bad = ~torch.isfinite(det) if bears_all else ~(torch.isfinite(det) & (det > 0.0))
+        if bool(bad.any()):
+            world, particle = (int(i) for i in np.argwhere(bad.cpu().numpy())[0])
+            raise PullbackError(
+                f"{_name(first + particle, bodies)}{f' in world {world}' if len(F) > 1 else ''} starts with det F = "
+                f"{float(det[world, particle]):.4g}; expected {'a number' if bears_all else 'above 0: it is inverted'}"
+            )
+        first += len(body)
+
+
+def _name(particle: int, bodies: Sequence[Body]) -> str:
+    """Return which particle of which body the one of this number among all is."""
+    number, body = particle, bodies[0]
     for body in bodies:
         if number < len(body):
             break
         number -= len(body)
-    raise PullbackError(
-        f"particle {number} of body {body.name!r} starts at ({where}), outside of the domain from {tuple(low)} to "
-        f"{tuple(high)}; move the body or make the domain larger"
-    )
+    return f"particle {number} of body {body.name!r}"

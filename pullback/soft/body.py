@@ -106,6 +106,12 @@ def solid(shape: Shape | Any, *, spacing: float, dim: int = 3, **options: Any) -
     low, high = (x[0].numpy() for x in field.program.bounds())
     if not (np.isfinite(low[:dim]).all() and np.isfinite(high[:dim]).all()):
         raise PullbackError("a solid needs a shape that ends on all sides; cut it with a box: shape & sdf.box(half)")
+    for axis, width in enumerate((high - low)[:dim]):
+        if width < spacing * (1.0 - 1e-6):
+            raise PullbackError(
+                f"the shape is {width:.3g} m thin along {'xyz'[axis]}, and spacing {spacing:g} m: particles would be "
+                f"larger than it; use spacing={width:.3g} or less"
+            )
     points = _lattice(low[:dim], high[:dim], spacing)
     inside = field.values(np.pad(points, ((0, 0), (0, 3 - dim)))) <= 0.0
     if not inside.any():

@@ -16,7 +16,7 @@ from pullback.core.ranks import ranks
 from pullback.core.tensors import REAL
 from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
-from pullback.soft.advice import check_inside, check_step, longest_steps, refuse_failures
+from pullback.soft.advice import check_deformation, check_inside, check_step, longest_steps, refuse_failures
 from pullback.soft.body import Body
 from pullback.soft.domain import Domain
 from pullback.soft.forward import Setup
@@ -251,6 +251,7 @@ class SoftSim:
             parts.append(part if batch else part[None])
         if self.device.type == "cpu":
             check_inside(parts[0].detach(), self.bodies, self.domain.low, self.domain.high)
+            check_deformation(parts[3].detach(), self.bodies)
         return parts
 
     def _body_numbers(self, materials: Mapping[str, Material], worlds: int) -> list[Tensor]:

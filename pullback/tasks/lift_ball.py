@@ -5,7 +5,8 @@ to rise and to hold still: servo targets on straight lines between knots. As a f
 arm's, for a ball that stands in its place, and fingers close until they just touch, so that the ball stays where it is.
 The gradient goes from the ball's way and its strain through material points, contact with friction, and the arm, to the
 knots of the arm and to the width at which the fingers hold: 43 numbers a scene. How a ball falls that slips says little
-about how to hold it; so the hand learns to grasp first, about the ball's middle and firmly enough, and then to lift.
+about how to hold it; so the hand learns to grasp first, about the ball's middle and firmly enough, tries to lift with a
+few grips about that one, and improves the best.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pullback.tasks.pick_and_place import ARM, FINGERS, HAND, HOME, KD, KP, down
 Tensor = torch.Tensor
 
 DT, SOFT_DT, CELL = 1e-3, 5e-4, 0.01
-STEPS, FRAME = 500, 50
+STEPS, FRAME = 600, 50
 SEEN, HOLD = 100, 300
 """Steps of holding still that the search sees, and those before a ball is judged."""
 RADIUS, DENSITY, POISSON, VISCOSITY = 0.03, 1000.0, 0.3, 2.0
@@ -55,8 +56,10 @@ ROTOR = 0.1
 """Inertia [kg] of the drive that each finger feels; the finger alone is lighter than what it pushes."""
 FRICTION, FLOOR = 0.8, 0.5
 """Of the fingers, and of the table."""
-MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+MOMENTS = (0.0, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0)
 """Of the knots, as fractions of the time; at the second one the fingers are closed, at the last one the hand is up."""
+CLOSING = 1 / 6
+"""When they begin to close: a hand that still moves aside would drag the ball along."""
 HEIGHTS = (0.0, 0.0, 0.012, 0.04, 0.068, 0.08)
 RISE = 0.08
 """How high [m] the ball should be lifted."""
@@ -66,10 +69,12 @@ ARM_UNIT, FINGER_UNIT = 0.05, 0.2
 """Radians of the arm and metres of the grip in one unit of what is sought: the search takes steps of a hundredth."""
 GRASP, PRESSED = 150, 40
 """Steps after closing in which the hand learns to grasp, and the last of them, in which its force counts."""
-FIRM = 2.3
-"""Force of a finger, over that with which friction just carries the ball."""
+FIRM = 1.9
+"""Force of a finger, over that with which friction just carries the ball; a soft one is pressed out by much more."""
 NEEDED = 9.81 * DENSITY * 4.0 / 3.0 * pi * RADIUS**3 / (2.0 * FRICTION)
 """The latter [N]."""
+TRIED = (-0.002, -0.001, 0.0, 0.001, 0.002)
+"""How much wider [m] than that grasp the hand tries to lift with."""
 SPARED = 0.15
 """Green's strain that costs nothing."""
 CRUSHED = 0.25
@@ -152,7 +157,7 @@ def run(options: Options) -> Lifted:
     grasped = descend(
         lambda z: task.grasp(knots(z)), torch.zeros_like(first[:, :2]), options.grasps, GRASP_RATE, console
     )
-    found = descend(task.loss, knots(grasped.each), options.epochs, LEARNING_RATE, console)
+    found = descend(task.loss, task.with_best_grip(knots(grasped.each)), options.epochs, LEARNING_RATE, console)
     motion = task.watch(found.each)
     lifted = Lifted(found.each, motion, before, task.judge(motion), grasped, found)
     report(lifted, task, console)
@@ -214,6 +219,7 @@ class Task:
         self.youngs = between(*STIFFNESS, 1).to(sim.device, sim.dtype)
         self.touching = between(*TOUCHING)
         self.between = knots_at(steps, MOMENTS).to(sim.device, sim.dtype)
+        self.closed = knots_at(steps, (0.0, CLOSING, MOMENTS[1], 1.0))[:, 2:].sum(1).to(self.between)
         self.frames = [*range(0, steps + SEEN, FRAME), steps + SEEN]
         rows = [min(step, steps - 1) for step in self.frames]
         way = (self.between[rows] @ torch.tensor(HEIGHTS).to(self.between))[:, None]
@@ -250,9 +256,8 @@ class Task:
     def controls(self, knots: Tensor) -> Tensor:
         """Return servo targets (T, B, 8)."""
         arm = ARM_UNIT * knots[:, :-1].unflatten(1, (-1, 7))
-        grip = (FINGER_UNIT * knots[:, -1:, None]).expand(-1, len(MOMENTS) - 1, 1)
-        width = torch.cat([torch.full_like(grip[:, :1], OPEN), grip], 1)
-        return torch.einsum("tk,bkj->tbj", self.between, torch.cat([arm, width], -1))
+        width = OPEN + self.closed[:, None] * (FINGER_UNIT * knots[:, -1] - OPEN)
+        return torch.cat([torch.einsum("tk,bkj->tbj", self.between, arm), width[..., None]], -1)
 
     def rollout(self, knots: Tensor, frames: list[int], steps: int, hold: int = 0) -> CoupledRollout:
         """Return the first steps of the motion and some of holding still.
@@ -288,6 +293,14 @@ class Task:
             + v[-1].square().sum(-1)
             + 20.0 * excess.clamp(min=0.0).square().mean((0, 2))
         )
+
+    @torch.no_grad()
+    def with_best_grip(self, knots: Tensor) -> Tensor:
+        """Return knots with the best of a few grips about theirs: near slipping the gradient says little."""
+        tries = knots.expand(len(TRIED), -1, -1).clone()
+        tries[..., -1] += torch.tensor(TRIED).to(knots)[:, None] / FINGER_UNIT
+        losses = torch.stack([self.loss(each) for each in tries]).nan_to_num(torch.inf)
+        return tries[losses.argmin(0), torch.arange(len(knots))]
 
     @torch.no_grad()
     def watch(self, knots: Tensor) -> CoupledRollout:

@@ -3,12 +3,15 @@
 The hand holds a cup of syrup beside a second cup, which stands on a table, and is told to tilt it: servo targets of all
 joints on straight lines between knots. A first guess, by inverse kinematics, tilts the cup at a random place, by a
 random angle, and spills most of it. The gradient goes from where the particles end through the fall, the fluid, both
-cups and the arm to the knots: 42 numbers a scene.
+cups and the arm to the knots: 42 numbers a scene. Syrup that falls beside the second cup spreads away from it, the
+further the nearer to its wall it falls, so that where it ends says the wrong thing. So the hand learns to aim first, by
+where the stream passes the height of the rim: how far to move, and how far to tilt.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from math import pi
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +21,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from pullback.control.search.methods import cosine_schedule
 from pullback.control.search.search import Found
-from pullback.control.search.shooting import minimize
 from pullback.core.device import find_device
 from pullback.description.load import read
-from pullback.description.tree import Pose, Shape
+from pullback.description.tree import Joint, Link, Pose, Shape
 from pullback.rigid.state import State
 from pullback.rigid.world.actuators import PositionServo
 from pullback.rigid.world.world import World
@@ -31,6 +32,7 @@ from pullback.robot.load import load
 from pullback.robot.model import RobotModel
 from pullback.soft import Coupled, CoupledRollout, CoupledState, Domain, Fluid, SoftSim, block
 from pullback.tasks.common.arm import carry, follow
+from pullback.tasks.common.descent import descend
 from pullback.tasks.common.knots import knots_at
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_arrays, write_figure, write_replay
@@ -70,11 +72,18 @@ MOMENTS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.65, 1.0)
 """Of the knots, as fractions of the time; the first is where the hand starts and stays."""
 TURNED = (0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0)
 """Share of the tilt at the knots."""
+MOVED = (0.0, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0)
+"""Share of the way at the knots, of a hand that moves to aim."""
+AIM_UNIT = (0.1, 0.1, 0.7)
+"""Metres along x and y, and radians of tilt, in one unit of what is sought to aim."""
+WATCHED = 5
+"""Steps between two looks at the stream."""
 UNIT = (0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.2)
 """Radians of each joint in one unit of what is sought; the last one tilts the cup."""
 GOAL = 0.95
 """Share of the syrup in the second cup that counts as a success."""
-LEARNING_RATE, LONGEST_GRADIENT = 0.12, 1.0
+AIM_RATE, LEARNING_RATE = 0.12, 0.04
+"""Of the search for the aim, and of that for the whole motion."""
 
 
 @dataclass
@@ -83,8 +92,10 @@ class Options:
 
     scenes: int = 5
     """Hands at random places with random first guesses, each with a search of its own, side by side."""
-    epochs: int = 24
-    """Iterations of the optimiser (Adam)."""
+    aims: int = 8
+    """Iterations of the optimiser (Adam) in which the hand learns to aim: how far to move, and how far to tilt."""
+    epochs: int = 8
+    """Iterations in which it learns to pour."""
     seed: int = 0
     """Seed of the first scene; the others are those of the seeds that follow."""
     quick: bool = False
@@ -110,31 +121,33 @@ class Verdict(NamedTuple):
 
 @dataclass
 class Poured:
-    """What was found: knots (B, 42), the motion, verdicts of first guesses and of results, and the search."""
+    """What was found: knots (B, 42), the motion, verdicts of first guesses and of results, and both searches."""
 
     knots: Tensor
     motion: CoupledRollout
     before: Verdict
     after: Verdict
+    aimed: Found
     found: Found
     files: list[Path] = field(default_factory=list)
 
 
 def run(options: Options) -> Poured:
     """Search for the knots, print where the syrup went, and save motion, picture and replay."""
-    check_at_least(options, scenes=1, epochs=1)
-    scenes, epochs = (1, min(2, options.epochs)) if options.quick else (options.scenes, options.epochs)
+    check_at_least(options, scenes=1, aims=1, epochs=1)
+    if options.quick:
+        options = replace(options, scenes=1, aims=2, epochs=1)
     console = Console()
     with console.status("compiling the kernels, once on a machine"):
-        task = Task(range(options.seed, options.seed + scenes), device=find_device(options.device))
+        task = Task(range(options.seed, options.seed + options.scenes), device=find_device(options.device))
         first = task.first_knots()
         before = task.judge(task.watch(first))
-    found = minimize(
-        task.loss, first, iterations=epochs, learning_rate=LEARNING_RATE, longest_gradient=LONGEST_GRADIENT,
-        schedule=cosine_schedule(epochs), label="gradient", console=console,
-    )  # fmt: skip
+    knots = task.moved(first)
+    none = torch.zeros_like(first[:, : len(AIM_UNIT)])
+    aimed = descend(lambda z: task.aim(knots(z)), none, options.aims, AIM_RATE, console)
+    found = descend(task.loss, knots(aimed.each), options.epochs, LEARNING_RATE, console)
     motion = task.watch(found.each)
-    poured = Poured(found.each, motion, before, task.judge(motion), found)
+    poured = Poured(found.each, motion, before, task.judge(motion), aimed, found)
     report(poured, task, console)
     save(poured, task, options, console)
     return poured
@@ -158,12 +171,14 @@ def cup(inside: tuple[float, float, float]) -> list[tuple[np.ndarray, np.ndarray
 def arm_with_cup() -> RobotModel:
     """Return the Panda with a cup in its hand that opens along the hand's x axis."""
     tree = read("panda_gripper")
-    hand = next(link for link in tree.links if link.name == "panda_hand")
     tip = next(joint for joint in tree.joints if joint.child == HAND).origin.translation
     # z of the cup along x of the hand, x of the cup along z
     turn = np.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0], [1.0, 0.0, 0.0]])
     middle = tip + np.array([0.0, 0.0, BEYOND])
-    hand.shapes = [Shape("box", tuple(size.tolist()), Pose(middle + turn @ at, turn)) for size, at in cup(INSIDE)]
+    # a link of its own, so that replays draw it beside the hand
+    boxes = [Shape("box", tuple(size.tolist()), Pose(at)) for size, at in cup(INSIDE)]
+    tree.links.append(Link("cup", shapes=boxes))
+    tree.joints.append(Joint("cup_joint", "fixed", "panda_hand", "cup", Pose(middle, turn)))
     return load(tree)
 
 
@@ -174,7 +189,7 @@ def build(dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     servos["panda_finger_joint1"] = PositionServo(kp=2000.0, kd=60.0, limit=40.0)
     world.add(
         arm_with_cup(), name=ARM, position=(0.0, 0.0, BASE), q=torch.tensor(HOME), actuators=servos,
-        collision_links=["panda_hand"], friction=0.0,
+        collision_links=["cup"], friction=0.0,
     )  # fmt: skip
     height = WALL + 0.5 * SECOND[2]
     for k, (size, at) in enumerate(cup(SECOND)):
@@ -212,22 +227,39 @@ class Task:
         """Return the scenes at rest, the first targets (B, 7), and those of the other knots of a first guess."""
         state = self.coupled.state(self.scenes)
         shift = torch.nn.functional.pad(self.offset, (0, 1))
-        place = torch.tensor(PLACE, dtype=torch.float64) + shift - torch.tensor([0.0, 0.0, BASE])
-        home = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1)
-        upright = torch.tensor(UPRIGHT, dtype=torch.float64).expand(self.scenes, -1)
-        q = follow(self.robot, HAND, [(place, upright)], home, len(KP)).repeat(1, len(MOMENTS), 1)
-        # the last joint turns about the axis along which the hand points
-        q[..., 6] -= torch.tensor(TURNED) * self.tilt[:, None]
-        targets = carry(self.robot, q, KP)
+        q, targets = self._carried(0.0, 0.0, 0.0)
         start = state.rigid.q.clone()
         start[:, :8], start[:, 8] = q[:, 0].to(start), HOME[-1]
         soft = state.soft.replace(x=state.soft.x + shift[:, None].to(start))
         rigid = State(start, state.rigid.qd, state.rigid.impulses)
         return CoupledState(soft, rigid), targets[:, 0].to(start), targets[:, 1:].to(start)
 
+    def _carried(self, x: float, y: float, tilt: float) -> tuple[Tensor, Tensor]:
+        """Return coordinates and targets at the knots, of hands that move by x and y [m] and tilt by more [rad]."""
+        place = torch.tensor([PLACE[0], PLACE[1], PLACE[2] - BASE], dtype=torch.float64)
+        start = place + torch.nn.functional.pad(self.offset, (0, 1))
+        home = torch.tensor(HOME, dtype=torch.float64).expand(self.scenes, -1)
+        upright = torch.tensor(UPRIGHT, dtype=torch.float64).expand(self.scenes, -1)
+        aside = torch.tensor([x, y, 0.0], dtype=torch.float64)
+        way = [(start + share * aside, upright) for share in MOVED]
+        q = follow(self.robot, HAND, way, home, len(KP))
+        # the last joint turns about the axis along which the hand points
+        q[..., 6] -= torch.tensor(TURNED) * (self.tilt[:, None] + tilt)
+        return q, carry(self.robot, q, KP)
+
     def first_knots(self) -> Tensor:
         """Return knots (B, 42) of arms that tilt their cups where they are."""
         return (self.first / self.unit).flatten(1)
+
+    def moved(self, first: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return knots as a function of how far hands move along x and y and tilt further, (B, 3) in AIM_UNIT."""
+        # lines through the knots of a middling way
+        half = 0.5
+        ways = []
+        for k, unit in enumerate(AIM_UNIT):
+            targets = self._carried(*(half * unit if j == k else 0.0 for j in range(3)))[1][:, 1:].to(first)
+            ways.append((targets / self.unit).flatten(1) - first)
+        return lambda z: first + torch.einsum("bk,bkn->bn", z, torch.stack(ways, 1) / half)
 
     def controls(self, knots: Tensor) -> Tensor:
         """Return servo targets (T, B, 8)."""
@@ -252,6 +284,20 @@ class Task:
         """Return the share of particles (..., n, 3) in the second cup, no further out than the middle of its walls."""
         return (self.outside(x, -0.5 * WALL) == 0.0).all(-1).to(x.dtype).mean(-1)
 
+    def aim(self, knots: Tensor) -> Tensor:
+        """Return how far [dm²] from the second cup particles pass the height of its rim, or are above it (B,)."""
+        x = self.rollout(knots, list(range(0, self.steps + 1, WATCHED))).soft.x
+        rim = self.middle[2] + self.half[2] - 0.5 * CELL
+        below = x[..., 2] < rim
+        passed = below.any(0)
+        at = torch.where(passed, below.int().argmax(0), len(x) - 1).clamp(min=1)
+        before, after = (x.gather(0, k[None, ..., None].expand(1, *k.shape, 3))[0] for k in (at - 1, at))
+        share = torch.where(passed, (before[..., 2] - rim) / (before - after)[..., 2].clamp(min=1e-6), 1.0).clamp(
+            0.0, 1.0
+        )
+        passes = before + share[..., None] * (after - before)
+        return 100.0 * self.outside(passes).square().sum(-1).mean(-1)
+
     def loss(self, knots: Tensor) -> Tensor:
         """Return the mean square distance [dm²] of the particles from the second cup, at the end (B,)."""
         return 100.0 * self.outside(self.rollout(knots, [self.steps]).soft.x[-1]).square().sum(-1).mean(-1)
@@ -275,7 +321,8 @@ class Task:
 def report(poured: Poured, task: Task, console: Console) -> None:
     """Print for every scene where the syrup of the first guess and of the result is."""
     good = int(poured.after.good.sum())
-    table = Table(title=f"{good} of {task.scenes} cups poured ({GOAL:.0%}) after {len(poured.found.losses)} epochs")
+    epochs = len(poured.aimed.losses) + len(poured.found.losses)
+    table = Table(title=f"{good} of {task.scenes} cups poured ({GOAL:.0%}) after {epochs} epochs")
     for header in ("scene", "cup starts off by", "first guess", "poured", "not yet", "spilt", ""):
         table.add_column(header, justify="right")
     for k in range(task.scenes):
@@ -294,7 +341,7 @@ def save(poured: Poured, task: Task, options: Options, console: Console) -> None
     controls = task.controls(poured.knots)
     saved = write_arrays(
         out / "pour.npz", q=run.q[:, k], qd=run.qd[:, k], u=controls[:, k], x=run.soft.x[:, k], times=run.times,
-        wrenches=run.wrenches[:, k], knots=poured.knots, losses=poured.found.losses,
+        wrenches=run.wrenches[:, k], knots=poured.knots, losses=poured.found.losses, aim=poured.aimed.losses,
     )  # fmt: skip
     picture = draw(poured, task, k, out / "pour.png")
     replay = write_replay(
@@ -336,12 +383,13 @@ def draw(poured: Poured, task: Task, k: int, path: Path) -> Path:
     for scene in range(task.scenes):
         panels[0].plot(time, (run.q[0, scene, 6] - run.q[:, scene, 6]).cpu(), color=f"C{scene}", label=f"{scene}")
         panels[1].plot(run.times, task.inside(run.soft.x[:, scene]).cpu(), color=f"C{scene}")
-        panels[2].semilogy(poured.found.losses[:, scene].cpu(), color=f"C{scene}")
+        panels[2].semilogy(torch.cat([poured.aimed.losses, poured.found.losses])[:, scene].cpu(), color=f"C{scene}")
     panels[0].set(title="turn of the last joint [rad]", xlabel="time [s]")
     panels[0].legend(fontsize=8, title="scene")
     panels[1].axhline(GOAL, color="black", linestyle=":", linewidth=1)
     panels[1].set(title="share in the second cup", xlabel="time [s]")
-    panels[2].set(title="loss", xlabel="epoch")
+    panels[2].axvline(len(poured.aimed.losses) - 0.5, color="black", linestyle=":", linewidth=1)
+    panels[2].set(title="loss: aim, then pour", xlabel="epoch")
     for panel in panels:
         panel.grid(alpha=0.3)
     return write_figure(figure, path)

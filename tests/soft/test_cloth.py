@@ -167,6 +167,7 @@ BAD = {
     "opposite ways": lambda: _mesh([[0, 1, 2], [0, 1, 3], [1, 4, 2]]),
     "degenerate": lambda: _mesh([[0, 1, 2], [1, 0, 3], [0, 1, 4]], points=np.linspace(0, 1, 5)[:, None] * np.ones(3)),
     "names a vertex twice": lambda: _mesh([[0, 1, 1], [1, 0, 3], [0, 2, 4]]),
+    "is there twice": lambda: _mesh([[0, 1, 2], [1, 2, 0], [1, 0, 3], [1, 4, 2]]),
     "not among": lambda: _mesh([[0, 1, 9]]),
     "in no triangle": lambda: _mesh([[0, 1, 2]]),
     "inverted": lambda: _mesh([[0, 2, 1], [0, 1, 3], [1, 2, 4]], rest=np.array(POINTS)[:, :2]),

@@ -104,6 +104,23 @@ def test_a_world_that_fails_does_not_take_the_others_with_it():
     assert (g[0] != 0).any()
 
 
+def test_a_particle_that_starts_inverted_is_named():
+    bodies = [cube(), soft.ball((0.8, 0.8, 0.8), 0.05, spacing=0.02, material=JELLY)]
+    made = sim(bodies=bodies)
+    state = made.state(2)
+    state.F[1, made.of("ball").start + 7] = torch.diag(torch.tensor([1.0, 1.0, -0.5]))
+    with raises("particle 7 of body 'ball' in world 1 starts with det F = -0.5; expected above 0"):
+        made.rollout(state, 1)
+    # fixed corotated bodies bear it, but not what is no number
+    bears = sim(bodies=[cube(material=soft.Elastic(youngs=1e4, model="fixed_corotated"))])
+    state = bears.state()
+    state.F[7] = torch.diag(torch.tensor([1.0, 1.0, -1.0]))
+    assert bears.rollout(state, 5).final.x.isfinite().all()
+    state.F[7] = float("nan")
+    with raises("particle 7 of body 'cube' starts with det F = nan"):
+        bears.rollout(state, 1)
+
+
 def test_what_is_not_a_number_is_found():
     made = sim()
     state = made.state()
@@ -141,6 +158,7 @@ def test_particles_outside_of_the_domain():
         (lambda: soft.block((0, 0, 0), (1, 1, -1), spacing=0.1, material=JELLY), "a lower and a higher corner"),
         (lambda: soft.block((0, 0, 0), (1, 1, 1), spacing=0.0, material=JELLY), "spacing of particles is 0.0"),
         (lambda: soft.solid(pb.sdf.plane(), spacing=0.1, material=JELLY), "a shape that ends on all sides"),
+        (lambda: soft.solid(pb.sdf.box((0.2, 0.2, 0.005)), spacing=0.05, material=JELLY), "0.01 m thin along z, and"),
         (lambda: sim(bodies=[]), "without bodies"),
         (lambda: sim(bodies=[cube(), cube()]), "two bodies are called 'cube'"),
         (lambda: sim(bodies=[soft.ball((0.5, 0.5), 0.1, spacing=0.02, material=JELLY)]), "has 2 dimensions"),

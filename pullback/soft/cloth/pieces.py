@@ -48,6 +48,9 @@ class Sheet:
         _refuse(self, (triangles < 0) | (triangles >= n), f"has a vertex that is not among the {n} points")
         same = triangles == np.roll(triangles, 1, axis=1)
         _refuse(self, same, "names a vertex twice")
+        _, first, whose = np.unique(np.sort(triangles, axis=1), axis=0, return_index=True, return_inverse=True)
+        twin = first[whose.reshape(-1)] != np.arange(len(triangles))
+        _refuse(self, twin[:, None], "is there twice: another triangle has the same vertices; leave one out")
         unused = np.setdiff1d(np.arange(n), triangles)
         if len(unused):
             raise PullbackError(f"sheet {self.name!r}: vertex {unused[0]} is in no triangle; leave it out")
