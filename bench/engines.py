@@ -14,6 +14,7 @@ from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown
 from bench.environments import run_in
 from bench.laikagos import JOINTS, peer_urdf, peer_xml
 from bench.mujoco_models import MujocoRollout
+from bench.peers.engine import WORLDS
 from bench.tapes import MB, OURS
 
 STEPS = 100
@@ -69,7 +70,7 @@ def measure(name: str, options: Options) -> Row:
 def figures(result: dict[str, np.ndarray]) -> Row:
     """Return times a step [s], memory [MB], error and reason of a result."""
     found = json.loads(str(result["figures"]))
-    for name in ("forward", "both"):
+    for name in ("forward", "both", "batch"):
         if name in found:
             found[name] = spread([x / STEPS for x in found[name]])
     if "memory" in found:
@@ -90,7 +91,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
         if row is None:
             continue
         if "failed" in row:
-            body.append([name, row["failed"], *[""] * 7])
+            body.append([name, row["failed"], *[""] * 8])
             continue
         gradient = [row["reason"] or "–", "", "", "", ""]
         if "both" in row:
@@ -100,10 +101,12 @@ def tables(rows: dict[str, Row]) -> list[str]:
         if not row["stands"]:
             name = f"{name}: **the robot does not stand** (loss {row['loss']:.3g}, ours {row['ours']['loss']:.3g})"
         packages = ", ".join(f"{k} {v}" for k, v in row["versions"].items())
-        body.append([name, time_with_spread(row["forward"], 1e6), *gradient, f"{row['compiling']:.0f} s", packages])
+        times = [time_with_spread(row[each], 1e6) if each in row else "–" for each in ("forward", "batch")]
+        body.append([name, *times, *gradient, f"{row['compiling']:.0f} s", packages])
     headings = [
         "engine",
         "forward [µs]",
+        f"a world of {WORLDS} [µs]",
         "forward and gradient [µs]",
         "times ours",
         "gradient's error",
@@ -145,8 +148,12 @@ def bars(rows: dict[str, Row]) -> list[Bar]:
         ratio = row["ours"]["both"]["median"] / row["forward"]["median"]
         what = "forward and backward against MuJoCo's forward alone"
         bars.append(Bar(what, "at most 4 times", f"{ratio:.2f} times", ratio <= 4))
-        ratio = row["ours"]["forward"]["median"] / row["forward"]["median"]
-        bars.append(Bar("a step against MuJoCo's, a world", "at most 0.6 times", f"{ratio:.2f} times", ratio <= 0.6))
+    batches = [row for row in forward if "batch" in row and "batch" in row["ours"]]
+    if batches:
+        row = min(batches, key=lambda row: row["batch"]["median"])
+        ratio = row["ours"]["batch"]["median"] / row["batch"]["median"]
+        what = f"a step against MuJoCo's, a world of {WORLDS} on one core"
+        bars.append(Bar(what, "at most 0.6 times", f"{ratio:.2f} times", ratio <= 0.6))
     return bars
 
 
@@ -156,8 +163,9 @@ BENCHMARK = Benchmark(
     "What do engines take for a step and for the gradient of a rollout, and is that gradient right?",
     f"The same Laikago, toes and servos as MJCF, {STEPS} steps of 1 ms from a settled state, float64 where the engine "
     "has it, one core; times a step, the loss and its gradient by all controls. MuJoCo: `mjd_transitionFD` (centred) "
-    "of every step, chained. Memory: growth of the process's peak during the first gradient. Nimble and Brax settle by "
-    "themselves first.",
+    f"of every step, chained. A batch is {WORLDS} such robots, each with other controls, one after another in MuJoCo "
+    "(`mujoco.rollout` on one thread). Memory: growth of the process's peak during the first gradient. Nimble and Brax "
+    "settle by themselves first.",
     "Engines differ in contact, so states are not compared; each gradient is compared with central differences of the "
     "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many as 20 s "
     "allow): slope + a h² + b h⁴ + c h⁶ is fitted, the fit of the smallest error taken (the standard error, and what "

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -155,13 +154,12 @@ def measure_threads(rounds: int) -> Rows:
     for _ in range(25):
         taken = []
         for threads in (1, 2):
-            torch.set_num_threads(threads)
-            # torch's own threads spin for a while after they were set
-            time.sleep(0.2)
+            # torch stays on one thread: its own spin for a while after their number was set
+            pb.set_num_threads(threads)
             taken.append(time_in_turns({"ABA": forward, "vjp": backward}, rounds=rounds))
         for name, ratios in speedups.items():
             ratios.append(taken[0][name] / taken[1][name])
-    torch.set_num_threads(1)
+    pb.set_num_threads(1)
     rows: Rows = []
     for name, ratios in speedups.items():
         speedup = median_of(ratios)

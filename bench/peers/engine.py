@@ -25,6 +25,8 @@ DIRECTIONS = 5
 LARGEST = tuple(3e-2 / 2**k for k in range(10))
 """The largest step size of each fit."""
 SAMPLES = 1024
+WORLDS = 64
+"""Robots of a batch, each with controls of its own."""
 TIME = 20.0
 """Seconds that differences may take; a slow engine has fewer of them."""
 
@@ -44,7 +46,8 @@ class Engine(NamedTuple):
     """The loss of controls, its gradient (T, 12) where there is one, and otherwise why not.
 
     `converged` is the loss with the solver of contacts run to rounding, where the engine has settings for that;
-    `reference` the gradient by another tool that differentiates the same physics, where there is one.
+    `reference` the gradient by another tool that differentiates the same physics, where there is one. `batch` takes
+    controls (WORLDS, T, 12) and does all steps of as many robots on one core.
     """
 
     loss: Callable[[np.ndarray], float]
@@ -53,6 +56,7 @@ class Engine(NamedTuple):
     compiling: float = 0.0
     converged: Callable[[np.ndarray], float] | None = None
     reference: Callable[[np.ndarray], np.ndarray] | None = None
+    batch: Callable[[np.ndarray], object] | None = None
 
 
 def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
@@ -81,6 +85,10 @@ def run(prepare: Callable[[Scene], Engine], packages: tuple[str, ...]) -> None:
     if not np.isfinite([found["loss"], found.get("error", 0.0)]).all():
         found |= {"loss": 0.0, "error": 0.0, "scatter": 0.0}
     found["forward"] = times_of(lambda: engine.loss(scene.controls), scene.settings["seconds"])
+    if engine.batch is not None:
+        batch, given = engine.batch, batched(scene.controls)
+        batch(given)
+        found["batch"] = [x / WORLDS for x in times_of(lambda: batch(given), scene.settings["seconds"])]
     found["versions"] = {name: version(name) for name in packages}
     np.savez(sys.argv[2], figures=json.dumps(found))
 
@@ -98,6 +106,11 @@ def check(engine: Engine, controls: np.ndarray, slopes: np.ndarray) -> dict[str,
         along = np.array([[(x * d).sum() for d in directions(slopes)] for x in (slopes, expected)])
         found["autodiff"] = float(np.abs(along[0] - along[1]).max() / np.sqrt(np.mean(along[1] ** 2)))
     return found
+
+
+def batched(controls: np.ndarray) -> np.ndarray:
+    """Return controls (WORLDS, T, 12): the given ones, in each world a little elsewhere."""
+    return controls + 0.02 * np.random.default_rng(2).standard_normal((WORLDS, *controls.shape))
 
 
 def directions(controls: np.ndarray) -> list[np.ndarray]:

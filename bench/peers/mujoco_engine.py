@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 
-from bench.peers.engine import Engine, Scene, run
+from bench.peers.engine import WORLDS, Engine, Scene, run
 
 
 def prepare(scene: Scene) -> Engine:
@@ -37,6 +37,14 @@ def prepare(scene: Scene) -> Engine:
         )  # fmt: skip
         return float((states[0, -1, 1:] ** 2).sum())
 
+    many, many_sensors = (np.zeros((WORLDS, *x.shape[1:])) for x in (states, sensors))
+
+    def batch(controls: np.ndarray) -> None:
+        rollout.rollout(
+            [model] * WORLDS, [data], np.repeat(start, WORLDS, 0), controls, skip_checks=True, nstep=steps, state=many,
+            sensordata=many_sensors, initial_warmstart=np.zeros((WORLDS, nv)),
+        )  # fmt: skip
+
     def gradient(controls: np.ndarray) -> np.ndarray:
         mujoco.mj_setState(model, data, start[0], spec)
         data.qacc_warmstart[:] = 0.0
@@ -57,7 +65,7 @@ def prepare(scene: Scene) -> Engine:
         return slopes
 
     assert nq == len(scene.qpos)
-    return Engine(loss, gradient, converged=partial(loss, model=exact))
+    return Engine(loss, gradient, converged=partial(loss, model=exact), batch=batch)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
 from bench.peers import torch_tape
 from bench.peers.contestant import Job, time_of
-from bench.peers.engine import Engine, Scene, run
+from bench.peers.engine import WORLDS, Engine, Scene, run
 
 
 def prepare(scene: Scene) -> Engine:
@@ -37,9 +37,18 @@ def prepare(scene: Scene) -> Engine:
         q, qd = (x[0].numpy() for x in (standing.state.q, standing.state.qd))
         return torch_tape.prepare(Job(laikago_arrays(), q, qd, controls, {})).gradient()[2]
 
+    groups = standing.sim._programs.step().groups(standing.sim.dtype)
+    state = pb.State(standing.state.q.repeat(WORLDS, 1), standing.state.qd.repeat(WORLDS, 1))
+
+    def batch(controls: np.ndarray) -> None:
+        with torch.no_grad():
+            standing.sim.rollout(state, torch.tensor(controls).transpose(0, 1))
+
     # kernels are loaded here
     _, seconds = time_of(lambda: gradient(scene.controls[:2]))
-    return Engine(loss, gradient, "", seconds, partial(loss, sim=exact), autograd)
+    if groups is not None:
+        groups.prepare()
+    return Engine(loss, gradient, "", seconds, partial(loss, sim=exact), autograd, batch)
 
 
 if __name__ == "__main__":
