@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from functools import cache, wraps
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 import warp as wp
@@ -139,15 +140,17 @@ def record(kernel: Any, inputs: Sequence[Any], device: str) -> Any:
 
 def _wait(compiling: Future[None], name: str) -> None:
     """Wait for a compiler; if it takes long, say so once on a terminal."""
-    try:
-        return compiling.result(timeout=PATIENCE)
-    except FutureTimeoutError:  # the built-in one from Python 3.11 on
-        if compiling.done():  # the compiler's own
-            raise
-    if sys.stderr.isatty() and not _TOLD.is_set():
-        _TOLD.set()
-        print(NOTICE.format(name=name.removeprefix("pullback.")), file=sys.stderr)
-    compiling.result()
+    start = perf_counter()
+    while True:
+        try:
+            # not for ever: an interrupt by another thread, as of a notebook, does not wake this one
+            return compiling.result(timeout=0.1)
+        except FutureTimeoutError:  # the built-in one from Python 3.11 on
+            if compiling.done():  # just now, or the error is the compiler's own
+                return compiling.result()
+        if perf_counter() - start > PATIENCE and sys.stderr.isatty() and not _TOLD.is_set():
+            _TOLD.set()
+            print(NOTICE.format(name=name.removeprefix("pullback.")), file=sys.stderr)
 
 
 def compile_ahead(kernels: Sequence[Any], device: str) -> None:

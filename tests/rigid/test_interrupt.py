@@ -1,13 +1,10 @@
 """Ctrl-C in the middle of a rollout: heard at once, and nothing is broken after it."""
 
-import _thread
-import threading
-import time
-
 import pytest
 import torch
 
 import pullback as pb
+from tests.interrupts import assert_heard
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +35,7 @@ def test_an_interrupted_rollout_leaves_nothing_broken(sim, backward, threads):
             for _ in range(100):
                 walk_back() if backward else sim.rollout(sim.initial_state(batch=64), 10_000, checkpoint=1000)
 
-        raised = []
-
-        def interrupt():
-            raised.append(time.perf_counter())
-            _thread.interrupt_main()
-
-        timer = threading.Timer(0.1, interrupt)
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            work()
-        assert time.perf_counter() - raised[0] < 1.0
-        timer.join()
+        assert_heard(work)
         assert torch.equal(gradient(sim, 50, 4)[1](), expected)
     finally:
         pb.set_num_threads(None)

@@ -1,12 +1,11 @@
 """Ctrl-C in the middle of a run: heard at once, and nothing is broken after it."""
 
-import _thread
-import threading
 import time
 
 import pytest
 import torch
 
+from tests.interrupts import assert_heard
 from tests.thermal.cases import wall
 
 
@@ -26,16 +25,5 @@ def test_interrupted_runs_leave_nothing_broken(backward, threads, monkeypatch):
     process = wall(duration=20.0 if backward else 1000.0, threads=threads)
     power = torch.full((process.steps,), 100.0, dtype=torch.float64, requires_grad=True)
     final = process.run(power).final.sum() if backward else power
-    raised = []
-
-    def interrupt():
-        raised.append(time.perf_counter())
-        _thread.interrupt_main()
-
-    timer = threading.Timer(0.1, interrupt)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        walk_back_for(60.0, final, power) if backward else process.run(power)
-    assert time.perf_counter() - raised[0] < 1.0
-    timer.join()
+    assert_heard(lambda: walk_back_for(60.0, final, power) if backward else process.run(power))
     assert torch.equal(short.run(300.0).final, expected)
