@@ -26,7 +26,7 @@ from pullback.core.groups import in_groups
 from pullback.core.host import collection_paused
 from pullback.core.lanes import Lanes, in_lanes
 
-BY_REFERENCE = "-DPULLBACK_CODE=3"
+BY_REFERENCE = "-DPULLBACK_CODE=4"
 """A compiler flag without effect on the code: it is part of the cache key, so that binaries of one way to write code
 are never mistaken for those of another. Count it up with each change of this file, cpp_source.py or
 cuda_codegen.py."""

@@ -21,7 +21,7 @@ OUTLINED = 600
 alike in a rollout and in its adjoint, which computes steps again."""
 
 _KERNEL = re.compile(r'^extern "C" __global__', re.MULTILINE)
-_LOOP = re.compile(r"^( *)start_for_(\d+):;\n *if \(iter_cmp\((var_\w+)\) == 0\) goto end_for_\2;", re.MULTILINE)
+_LOOP = re.compile(r"^( *)start_for_(\d+):;\n *if \((.*)\) goto end_for_\2;", re.MULTILINE)
 _LOOP_END = re.compile(r"^ *goto start_for_(\d+);\n( *)end_for_\1:;", re.MULTILINE)
 
 _AT = """
@@ -64,6 +64,9 @@ def _with_constants(source: str, structs: str) -> str:
 
 def _rolled(source: str) -> str:
     """Keep loops as they are: unrolled, the code is half as large again and fits the instruction cache worse."""
-    source = _LOOP.sub(r"#pragma unroll 1\n\1for (; iter_cmp(\3) != 0;) {", source)
+    if len(_LOOP.findall(source)) != len(_LOOP_END.findall(source)):
+        # loops that Warp writes in a way not known here stay as they are
+        return source
+    source = _LOOP.sub(r"#pragma unroll 1\n\1for (; !(\3);) {", source)
     source = _LOOP_END.sub(r"\2next_for_\1:; }\n\2end_for_\1:;", source)
     return re.sub(r"goto start_for_(\d+);", r"goto next_for_\1;", source)

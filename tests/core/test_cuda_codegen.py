@@ -29,6 +29,11 @@ def total(part: Part, x: wp.array2d(dtype=wp.float64), w: int):
         if x[r, w] > wp.float64(9.0):
             break
         value += x[r, w]
+    # Warp writes loops over constant ranges in another way
+    for _ in range(100):
+        if value < wp.float64(1.0):
+            break
+        value *= wp.float64(0.5)
     return value
 
 
@@ -77,7 +82,7 @@ def test_parts_of_structs_are_pointed_to(compiled):
 def test_loops_keep_their_meaning(compiled):
     source, _ = compiled
     body = source[source.index("total_0(") :]
-    assert "#pragma unroll 1" in body
+    assert body.count("#pragma unroll 1") == 2
     assert "start_for" not in source
     assert re.search(r"goto next_for_(\d+);.*goto end_for_\1;.*next_for_\1:; }\s*end_for_\1:;", body, re.DOTALL)
 

@@ -1,8 +1,11 @@
 """Backward passes that torch maps over many cotangents, for computations with a vjp in plain Python."""
 
+from threading import Thread
+
 import torch
 
 from pullback.core.custom_vjp import call
+from pullback.core.mapped_cotangents import map_vjp
 
 F64 = torch.float64
 
@@ -38,3 +41,30 @@ def test_cotangents_of_several_outputs():
     (found,) = torch.autograd.grad((product, total), x, (torch.eye(3, dtype=F64), torch.zeros(3, 1, dtype=F64)),
                                    is_grads_batched=True)  # fmt: skip
     torch.testing.assert_close(found, torch.eye(3, dtype=F64))
+
+
+class InAnotherThread(torch.autograd.Function):
+    """2 x, whose backward pass is one of another thread, as that of a GPU is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2.0 * x
+
+    @staticmethod
+    def backward(ctx, adj):
+        found = []
+
+        def work():
+            found.extend(map_vjp(lambda size, dims, given: [2.0 * given[0].contiguous()], [adj]))
+
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+        return found[0]
+
+
+def test_a_backward_pass_may_be_one_of_another_thread():
+    x = torch.randn(3, dtype=F64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    rows = torch.eye(3, dtype=F64)
+    (found,) = torch.autograd.grad(InAnotherThread.apply(x), x, rows, is_grads_batched=True)
+    torch.testing.assert_close(found, 2.0 * rows)
