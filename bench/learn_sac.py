@@ -2,6 +2,7 @@
 
 `python -m bench.learn_sac update`: one update (batch 256, layers of 256 and 256) of ours, against SAC written with
 torch's own modules whose losses and gradients are compiled by torch.compile; and ten seeds side by side against one.
+`--device cuda` does so on a GPU.
 
 `python -m bench.learn_sac pendulum [--steps N] [--seeds N]`: ours and stable-baselines3 (if it is installed) learn
 Gymnasium's Pendulum-v1 with the same settings, ten seeds each. Ours runs a copy of its equations in torch, which is
@@ -34,6 +35,12 @@ from pullback.robot.load import load
 Tensor = torch.Tensor
 
 CALLS = 12
+KINDS = {
+    "torch modules, compiled": "default",
+    "torch modules, compiled with CUDA graphs": "reduce-overhead",
+    "torch modules, eager": "",
+}
+"""Ways to run the reference: by name, the mode of torch.compile."""
 TRIALS = 5
 GRAVITY, MASS, LENGTH, DT, TORQUE, FASTEST = 10.0, 1.0, 1.0, 0.05, 2.0, 8.0
 
@@ -73,7 +80,7 @@ class GymPendulum(Env):
 class Reference:
     """SAC of one seed as it is usually written, with twin critics in one module each; `update` is compiled."""
 
-    def __init__(self, n: int, nu: int, width: int, compiled: bool) -> None:
+    def __init__(self, n: int, nu: int, width: int, compiled: str) -> None:
         def layers(inputs: int, outputs: int) -> nn.Sequential:
             return nn.Sequential(
                 nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs)
@@ -88,8 +95,10 @@ class Reference:
         self.critic_adam = torch.optim.Adam(self.critic_weights, 3e-4, fused=True)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], 3e-4, fused=True)
         self.nu = nu
-        self._critic_loss = torch.compile(self.critic_loss) if compiled else self.critic_loss
-        self._actor_loss = torch.compile(self.actor_loss) if compiled else self.actor_loss
+        self._critic_loss, self._actor_loss = self.critic_loss, self.actor_loss
+        if compiled:
+            self._critic_loss = torch.compile(self.critic_loss, mode=compiled)
+            self._actor_loss = torch.compile(self.actor_loss, mode=compiled)
 
     def sample(self, s: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions and their log-density."""
@@ -120,7 +129,7 @@ class Reference:
     def update(self, batch: dict[str, Tensor]) -> None:
         """Improve critics, policy and temperature."""
         s, a, r, s2, end = (batch[k] for k in ("observation", "action", "reward", "next", "terminated"))
-        noise = torch.randn(2, len(s), self.nu)
+        noise = torch.randn(2, len(s), self.nu, device=s.device)
         loss = self._critic_loss(s, a, r, s2, end, noise[0])
         self._step(self.critic_adam, self.critic_weights, loss)
         loss, log_p = self._actor_loss(s, noise[1])
@@ -137,25 +146,35 @@ class Reference:
         adam.step()
 
 
-def time_updates() -> dict[str, float]:
-    """Return the median time [ms] of an update, all taking turns."""
-    rows: dict[str, Any] = {}
+def time_updates(device: torch.device) -> dict[str, float]:
+    """Return the median time [ms] of an update, all taking turns; on a GPU ours draws its batch in it too."""
+    on_gpu = device.type == "cuda"
+    calls: dict[str, Any] = {}
+    batches: list[dict[str, Tensor]] = []
     for seeds in (1, 10):
-        env = GymPendulum(seeds)
-        run = SAC(env, env, SACConfig(seeds=seeds, epochs=1))
-        batch = {
-            name: torch.rand(seeds, 256, *shape, generator=torch.Generator().manual_seed(0))
-            for name, shape in run.shapes().items()
-        }
-        rows[f"ours, {seeds} seed{'s' if seeds > 1 else ''}"] = (run.update, batch)
-    one = {name: x[0] for name, x in rows["ours, 1 seed"][1].items()}
-    for name, compiled in (("torch modules, compiled", True), ("torch modules, eager", False)):
-        rows[name] = (Reference(3, 1, 256, compiled).update, one)
-    calls = {name: (lambda f=f, x=x: f(x)) for name, (f, x) in rows.items()}
+        env = GymPendulum(seeds, device=device)
+        run = SAC(env, env, SACConfig(seeds=seeds, epochs=1, epoch_steps=10_000))
+        random = torch.Generator(device).manual_seed(0)
+        run.replay.add(
+            {
+                name: torch.rand(seeds, 10_000, *shape, generator=random, device=device)
+                for name, shape in run.shapes().items()
+            }
+        )
+        batches.append(run.draw())
+        name = f"ours, {seeds} seed{'s' if seeds > 1 else ''}"
+        calls[name] = run.improve if on_gpu else lambda run=run, batch=batches[-1]: run.update(batch)
+    one = {name: x[0].contiguous() for name, x in batches[0].items()}
+    with device:
+        for name, compiled in KINDS.items():
+            if on_gpu or compiled != "reduce-overhead":
+                reference = Reference(3, 1, 256, compiled)
+                calls[name] = lambda reference=reference: reference.update(one)
     for call in calls.values():
-        for _ in range(3):
+        for _ in range(6):
             call()
-    return {name: 1e3 * seconds for name, seconds in time_in_turns(calls, rounds=CALLS).items()}
+    times = time_in_turns(calls, rounds=CALLS * (4 if on_gpu else 1))
+    return {name: 1e3 * seconds for name, seconds in times.items()}
 
 
 def compare_with_gymnasium() -> float:
@@ -222,10 +241,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="of update")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "update":
-        times = time_updates()
+        times = time_updates(given.device)
         ratios = {
             "ours over compiled": times["ours, 1 seed"] / times["torch modules, compiled"],
             "ten seeds over one": times["ours, 10 seeds"] / times["ours, 1 seed"],

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pullback.learn.recorded import Recorded, adam
 from pullback.learn.replay import Rows
 from pullback.learn.seeded import Perceptrons, generators
 
@@ -66,7 +67,8 @@ class Ensemble:
         self.network = Perceptrons(randoms, layers, activation=nn.functional.silu).to(device)
         self.most = torch.full((self.count, 1, outputs), 0.5, device=device, requires_grad=True)
         self.least = torch.full((self.count, 1, outputs), -10.0, device=device, requires_grad=True)
-        self.optimizer = torch.optim.Adam(self.parameters(), config.rate, fused=True)
+        self.optimizer = adam(self.parameters(), config.rate)
+        self.improve = Recorded(self._update, torch.device(device))
         self.mean = torch.zeros(seeds, 1, inputs, device=device)
         self.std = torch.ones(seeds, 1, inputs, device=device)
         self.elites = torch.arange(config.elites, device=device).repeat(seeds, 1)
@@ -108,7 +110,12 @@ class Ensemble:
         while waited <= config.patience and passes < config.most_passes:
             shuffle = torch.rand(bootstrap.shape, device=inputs.device, generator=random).argsort(1)
             for batch in bootstrap.gather(1, shuffle).split(config.batch, 1):
-                self._update(self._pick(inputs, batch), self._pick(targets, batch))
+                given = self._pick(inputs, batch), self._pick(targets, batch)
+                # the last one is smaller
+                if batch.shape[1] == config.batch:
+                    self.improve(*given)
+                else:
+                    self._update(*given)
             error = self._error(tested, goal)
             better = (best - error) > GAIN * best.where(best.isfinite(), error.abs())
             best = torch.where(better, error, best)
@@ -180,5 +187,6 @@ class Ensemble:
             for now, saved in zip(self.parameters(), state["parameters"], strict=True):
                 now.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])
+        self.improve.forget()
         for name in ("mean", "std", "elites"):
             setattr(self, name, state[name].to(getattr(self, name).device))

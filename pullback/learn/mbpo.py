@@ -65,16 +65,16 @@ class MBPO(SAC):
 
     Config: ClassVar[type[SACConfig]] = MBPOConfig
 
-    def __init__(self, env: Env, trial: Env, config: MBPOConfig) -> None:
+    def __init__(self, env: Env, trial: Env, config: MBPOConfig, device: torch.device | str | None = None) -> None:
         ends: Any = getattr(env, "ends_at", None)
         if ends is None:
             raise PullbackError(
                 f"{env.name} has no method ends_at(observation): MBPO asks it whether an observation ends an episode"
             )
-        super().__init__(env, trial, config)
+        super().__init__(env, trial, config, device)
         self.ends_at, self.config = ends, config
         sizes = env.observation_size, env.action_size
-        self.ensemble = Ensemble(config.seeds, sizes, config.ensemble, config.seed, env.sim.device)
+        self.ensemble = Ensemble(config.seeds, sizes, config.ensemble, config.seed, self.device)
         self.predicted = self._pool(1)
         self.model_error, self.passes = float("nan"), 0
 
@@ -82,7 +82,7 @@ class MBPO(SAC):
         """Return room for what rollouts of a length predict in the epochs for which it is kept."""
         config: Any = self.config
         each = -(-config.epoch_steps // config.fit_every) * config.rollouts
-        return Replay(config.seeds, config.retain * each * length, self.shapes(), self.env.dtype, self.env.sim.device)
+        return Replay(config.seeds, config.retain * each * length, self.shapes(), self.env.dtype, self.device)
 
     def prepare(self) -> None:
         """Fit the model and roll out in it, every `fit_every` steps."""
@@ -93,6 +93,7 @@ class MBPO(SAC):
         room = self._pool(length)
         if room.capacity != self.predicted.capacity:
             self.predicted = self.predicted.resized(room.capacity) if self.predicted.count else room
+            self.improve.forget()
         self.model_error, self.passes = self.ensemble.fit(self.replay.all(), self.random)
         self._roll_out(length)
 
@@ -138,7 +139,7 @@ class MBPO(SAC):
         """Continue from a saved state."""
         super().load_state(state)
         self.ensemble.load_state(state["ensemble"])
-        kind = self.env.dtype, self.env.sim.device
+        kind = self.env.dtype, self.device
         self.predicted = Replay(self.config.seeds, state["predicted"]["capacity"], self.shapes(), *kind)
         self.predicted.load_state(state["predicted"])
         self.model_error, self.passes = state["model"]

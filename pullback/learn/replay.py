@@ -29,6 +29,8 @@ class Replay:
         }
         self.count = 0
         """Rows that there are, of each seed."""
+        # the same where a GPU finds it
+        self._filled = torch.zeros((), dtype=torch.float64, device=device)
         self._next = 0
 
     def add(self, rows: Mapping[str, Tensor]) -> None:
@@ -43,11 +45,13 @@ class Replay:
             store[:, : kept - first] = given[:, first:]
         self._next = (self._next + kept) % self.capacity
         self.count = min(self.count + kept, self.capacity)
+        self._filled.fill_(self.count)
 
     def sample(self, k: int, random: torch.Generator) -> Rows:
         """Return k random rows (S, k, *shape) of each seed, drawn with replacement."""
-        device = next(iter(self.rows.values())).device
-        picked = torch.randint(self.count, (self.seeds, k), generator=random, device=device)
+        device = self._filled.device
+        drawn = torch.rand(self.seeds, k, dtype=torch.float64, generator=random, device=device)
+        picked = (drawn * self._filled).long()
         flat = (picked + self.capacity * torch.arange(self.seeds, device=device)[:, None]).flatten()
         return {
             name: store.flatten(0, 1).index_select(0, flat).view(self.seeds, k, *store.shape[2:])

@@ -31,7 +31,7 @@ from pullback.learn import (
     make,
     train_seeds,
 )  # fmt: skip
-from pullback.tasks.common.learners import Budget, StudyOptions, train_ppo_seeds, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, share_actions, train_ppo_seeds, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
@@ -98,7 +98,9 @@ def run(options: Options) -> Found:
     """Measure first-order samples, learn, print, draw."""
     if options.quick:
         options = replace(options, **QUICK)
-    check_at_least(options, seeds=1, epochs=1, epoch_steps=1, updates=1, extra=1, radius=0.0, trials=1, rollouts=1)
+    check_at_least(
+        options, seeds=1, worlds=1, epochs=1, epoch_steps=1, updates=1, extra=1, radius=0.0, trials=1, rollouts=1
+    )
     for name in options.methods:
         if name not in METHODS:
             raise unknown_name("method", name, list(METHODS))
@@ -124,7 +126,8 @@ def run(options: Options) -> Found:
 
 def measure(options: Options) -> FirstOrderErrors:
     """Return the errors of first-order samples after some random actions."""
-    env = make(options.env, 4 if options.quick else LOOKED_AT, seed=options.seed, device=options.device)
+    where = options.env_device or options.device
+    env = make(options.env, 4 if options.quick else LOOKED_AT, seed=options.seed, device=where)
     random = torch.Generator(env.device).manual_seed(options.seed)
     with torch.no_grad():
         for _ in range(3 if options.quick else WALKED):
@@ -152,7 +155,7 @@ def learn(method: str, radius: float, options: Options, console: Console) -> Cur
     """Return the curves of a method."""
     name = options.env.replace("-", "_")
     file = options.out / f"figure_5_{name}_{method}.pt"
-    steps, given = options.epochs * options.epoch_steps, {"device": options.device}
+    steps, given = options.epochs * options.epoch_steps, {"device": options.env_device or options.device}
     if method in ("shac", "ppo"):
         worlds, horizon = (2, 4) if options.quick else (16, 8 if method == "shac" else 64)
         budget = Budget(options.seeds, options.seed, steps, worlds, horizon, 10 if options.quick else None)
@@ -167,7 +170,8 @@ def learn(method: str, radius: float, options: Options, console: Console) -> Cur
 def search(method: str, radius: float, options: Options) -> SAC:
     """Return SAC or MBPO, with or without extra samples."""
     env, trial = (
-        make_env(options.env, options.seeds * count, options, device=options.device) for count in (1, options.trials)
+        make_env(options.env, options.seeds * count, options, device=options.env_device or options.device)
+        for count in (options.worlds, options.trials)
     )
     kinds: dict[str, Literal["all", "one"]] = {"ours": "all", "sac-extra": "all", "one-row": "one"}
     rows = kinds.get(method)
@@ -178,11 +182,11 @@ def search(method: str, radius: float, options: Options) -> SAC:
         "target_entropy": -0.5 * env.action_size, "extra": rows and Extra(options.extra, radius, rows),
     }  # fmt: skip
     if method.startswith("sac"):
-        return SAC(env, trial, SACConfig(**settings))
+        return SAC(env, trial, SACConfig(**share_actions(settings, options.worlds)), options.device)
     ensemble = EnsembleConfig(hidden=(options.model_width,) * 4, most_passes=options.model_passes)
     rollouts = -(-options.rollouts // ensemble.elites) * ensemble.elites
-    every = min(250, options.epoch_steps)
-    return MBPO(env, trial, MBPOConfig(ensemble=ensemble, rollouts=rollouts, fit_every=every, **settings))
+    settings = share_actions({**settings, "fit_every": min(250, options.epoch_steps)}, options.worlds)
+    return MBPO(env, trial, MBPOConfig(ensemble=ensemble, rollouts=rollouts, **settings), options.device)
 
 
 # -- the report --------------------------------------------------------------------------------------------------------

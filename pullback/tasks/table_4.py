@@ -22,7 +22,7 @@ from pullback.learn import MBPO, SAC, EnsembleConfig, Env, MBPOConfig, SACConfig
 from pullback.learn.envs.swing_up import SUBSTEPS
 from pullback.learn.evaluate import Act
 from pullback.rigid.state import State
-from pullback.tasks.common.learners import Budget, StudyOptions, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, share_actions, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
@@ -87,7 +87,7 @@ def run(options: Options) -> Found:
     """Learn, audit, print, draw."""
     if options.quick:
         options = replace(options, **QUICK)
-    check_at_least(options, links=1, seeds=1, steps=EPOCH, updates=1, width=1, batch=1, rollouts=1)
+    check_at_least(options, links=1, seeds=1, worlds=1, steps=EPOCH, updates=1, width=1, batch=1, rollouts=1)
     for given, known, what in ((options.methods, METHODS, "method"), (options.variants, VARIANTS, "variant")):
         for name in given:
             if name not in known:
@@ -119,14 +119,14 @@ def learn(method: str, links: int, variant: str, options: Options, console: Cons
     if method == "ilqr":
         return plan(links, variant, options, case)
     file = options.out / f"table_4_{method}_{links}_{variant}.pt"
-    given = {"links": links, "variant": variant, "device": options.device}
+    given = {"links": links, "variant": variant, "device": options.env_device or options.device}
     if method == "shac":
         budget = Budget(options.seeds, options.seed, links * options.steps, SHAC_WORLDS, SHAC_HORIZON)
         curve, policies = train_shac("swing-up", given, case, budget, file, options.resume)
         audits = [audit_policy(make("swing-up", 1, **given), policy, links) for policy in policies]
         curve.notes |= {name: [one[name][0] for one in audits] for name in audits[0]}
         return curve
-    env, trial = (make("swing-up", options.seeds, seed=options.seed, **given) for _ in range(2))
+    env, trial = (make("swing-up", options.seeds * count, seed=options.seed, **given) for count in (options.worlds, 1))
     made = search(env, trial, method, options, links)
     train_seeds(made, checkpoint=file, resume=options.resume, label=f"{method}, {case}", console=console)
     curve = Curves.of(made, method, case)
@@ -143,11 +143,14 @@ def search(env: Env, trial: Env, method: str, options: Options, links: int) -> S
         "hidden": (options.width, options.width), "discount": 1.0, "target_entropy": -0.01,
     }  # fmt: skip
     if method != "mbpo":
-        return SAC(env, trial, SACConfig(actor=ACTORS[method], **settings))  # pyright: ignore[reportArgumentType]
+        settings = share_actions(settings, options.worlds)
+        actor: Any = ACTORS[method]
+        return SAC(env, trial, SACConfig(actor=actor, **settings), options.device)
     ensemble = EnsembleConfig(hidden=(options.model_width,) * 4, most_passes=3 if options.quick else 100)
     rollouts = -(-options.rollouts // ensemble.elites) * ensemble.elites
-    config = MBPOConfig(ensemble=ensemble, rollouts=rollouts, fit_every=250, lengths=(20, 100, 1, 5), **settings)
-    return MBPO(env, trial, config)
+    settings = share_actions({**settings, "fit_every": 250}, options.worlds)
+    config = MBPOConfig(ensemble=ensemble, rollouts=rollouts, lengths=(20, 100, 1, 5), **settings)
+    return MBPO(env, trial, config, options.device)
 
 
 def plan(links: int, variant: str, options: Options, case: str) -> Curves:

@@ -75,7 +75,9 @@ def run(options: Options) -> Found:
     """Learn here, transplant, learn there, print, draw."""
     if options.quick:
         options = replace(options, **QUICK)
-    check_at_least(options, seeds=1, epochs=1, mujoco_epochs=1, epoch_steps=1, updates=1, mujoco_updates=1, trials=1)
+    check_at_least(
+        options, seeds=1, worlds=1, epochs=1, mujoco_epochs=1, epoch_steps=1, updates=1, mujoco_updates=1, trials=1
+    )
     console, found = Console(), Found()
     options.out.mkdir(parents=True, exist_ok=True)
     shared = {name: value for name, value in asdict(options).items() if name in LearnOptions.__dataclass_fields__}
@@ -110,7 +112,7 @@ def start_in_mujoco(options: Options, teacher: SAC | None) -> SAC:
         updates=options.mujoco_updates, hidden=(options.width, options.width), batch=options.batch,
         target_entropy=-0.5 * env.action_size,
     )  # fmt: skip
-    run = SAC(env, trial, config)
+    run = SAC(env, trial, config, options.device)
     if teacher is not None:
         for name in ("policy", "critics", "targets"):
             getattr(run, name).load_state_dict(getattr(teacher, name).state_dict())

@@ -111,6 +111,23 @@ def test_a_guard_cuts_worlds_whose_cotangents_are_not_finite():
     assert y.grad.tolist() == [[1.0], [0.0], [1.0]]
 
 
+def test_a_guard_of_many_cotangents_at_once():
+    lost = torch.zeros(3, dtype=torch.bool)
+    x, y = torch.ones(3, 2, requires_grad=True), torch.ones(3, 1, requires_grad=True)
+    a, b = guard(lost, x, y)
+    # two rows of a Jacobian; of world 1 the second is not finite
+    rows = torch.stack([torch.ones(3, 2), 2.0 * torch.ones(3, 2)])
+    rows[1, 1, 0] = torch.inf
+    slopes, others = torch.autograd.grad((a, b), (x, y), (rows, torch.ones(2, 3, 1)), is_grads_batched=True)
+    assert lost.tolist() == [False, True, False]
+    assert torch.equal(slopes[:, 0], rows[:, 0])
+    assert torch.equal(slopes[:, 1], torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+    assert others[1].flatten().tolist() == [1.0, 0.0, 1.0]
+    # a cotangent that is not one of many
+    (plain,) = torch.autograd.grad(guard(lost, x, y)[0] + y, x, rows, is_grads_batched=True)
+    assert torch.equal(plain[0], rows[0])
+
+
 def test_a_gradient_is_clipped_and_left_out_where_it_is_not_finite():
     slopes, norm = clip([torch.tensor([3.0]), torch.tensor([4.0])], 1.0)
     assert norm == 5.0

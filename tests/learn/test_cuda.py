@@ -1,9 +1,11 @@
-"""On a GPU: steps and gradients are those of a CPU, and all algorithms iterate."""
+"""On a GPU: steps and gradients are those of a CPU, algorithms iterate, recorded updates are those not recorded."""
+
+from copy import deepcopy
 
 import pytest
 import torch
 
-from pullback.learn import find_algorithm, make
+from pullback.learn import MBPO, SAC, EnsembleConfig, MBPOConfig, SACConfig, find_algorithm, make
 from pullback.learn.window import collect
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -55,3 +57,38 @@ def test_nothing_waits_between_the_steps_of_a_window():
         run._fit_critics(window)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def off_policy(kind, **settings):
+    env, trial = (make("swing-up", 4, links=2, seed=0, device="cuda") for _ in range(2))
+    shared = {"seeds": 2, "epochs": 2, "epoch_steps": 20, "random_steps": 4, "first_update": 0, "updates": 3}
+    shared |= {"batch": 16, "hidden": (16, 16)}
+    return kind[0](env, trial, kind[1](**shared, **settings))
+
+
+@pytest.mark.parametrize("name", ["SAC", "enhanced", "MBPO"])
+def test_recorded_updates_are_those_not_recorded(name, monkeypatch):
+    kinds = {"SAC": (SAC, SACConfig), "enhanced": (SAC, SACConfig), "MBPO": (MBPO, MBPOConfig)}
+    settings = {"actor": "simulation"} if name == "enhanced" else {}
+    if name == "MBPO":
+        # rollouts grow in the second epoch, into another buffer
+        model = EnsembleConfig(hidden=(16,), batch=8, most_passes=3)
+        settings = {"rollouts": 10, "fit_every": 5, "lengths": (1, 2, 1, 2), "ensemble": model}
+    found = []
+    for first in (3, 10**9):
+        monkeypatch.setattr("pullback.learn.recorded.FIRST", first)
+        run = off_policy(kinds[name], **settings)
+        for _ in range(2):
+            run.iterate()
+        found.append(run)
+    recorded, plain = found
+    assert recorded.improve._graph is not None
+    assert plain.improve._graph is None
+    for a, b in zip(recorded.critics.parameters(), plain.critics.parameters()):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded.log_temperature, plain.log_temperature, rtol=1e-4, atol=1e-5)
+    other = off_policy(kinds[name], **settings)
+    other.load_state(deepcopy(recorded.state()))
+    for run in (recorded, other):
+        run.iterate()
+    torch.testing.assert_close(other.critic_loss, recorded.critic_loss, rtol=1e-4, atol=1e-5)

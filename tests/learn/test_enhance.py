@@ -1,5 +1,7 @@
 """Sample and policy enhancement: Jacobians against differences of a step, with contact too; what is made of them."""
 
+from statistics import median
+
 import pytest
 import torch
 
@@ -153,12 +155,13 @@ def test_worlds_without_a_gradient_are_left_out(monkeypatch):
 
 def test_policies_are_improved_through_the_simulation():
     # without a critic yet, the reward's own slope brings the tip up
-    env, trial = make("swing-up", 8, links=1, dtype=F64), make("swing-up", 2, links=1, dtype=F64)
+    env, trial = make("swing-up", 64, links=1, dtype=F64), make("swing-up", 32, links=1, dtype=F64)
     config = SACConfig(
-        seeds=2, epochs=1, epoch_steps=120, random_steps=20, first_update=20, batch=32, hidden=(16,), rate=1e-2,
+        seeds=16, epochs=1, epoch_steps=360, random_steps=20, first_update=20, batch=32, hidden=(16,), rate=1e-2,
         discount=0.0, temperature=1e-3, actor="simulation",
     )  # fmt: skip
     run = SAC(env, trial, config)
     run.iterate()
     assert run.lost == 0
-    assert min(run.history[-1].returns) > 0.0
+    # hanging is worth -1.5; single seeds are a matter of luck
+    assert median(run.history[-1].returns) > 0.2

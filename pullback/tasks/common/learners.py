@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.core.errors import PullbackError
 from pullback.learn import Config, Env, Policy, PPOConfig, Watch, evaluate, make, train, train_ppo
 from pullback.tasks.common.learning_curves import Curves
 
@@ -28,6 +29,8 @@ class StudyOptions:
     """Transitions of an update."""
     model_width: int = 200
     """Units of each hidden layer of MBPO's models."""
+    worlds: int = 1
+    """Worlds of a seed in which SAC and MBPO act side by side; with more, as many updates come after fewer steps."""
     quick: bool = False
     """A few steps of everything, to see that it runs."""
     resume: bool = False
@@ -38,6 +41,22 @@ class StudyOptions:
     """Folder for checkpoints, curves, tables and the picture."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, ..."""
+    env_device: str = ""
+    """Where worlds are stepped, if elsewhere: a few are faster on the CPU."""
+
+
+def share_actions(settings: dict[str, Any], worlds: int) -> dict[str, Any]:
+    """Return settings of SAC or MBPO, given for one world of a seed, for several that act at once.
+
+    A seed takes as many actions in an epoch, and as many updates after an action.
+    """
+    given = dict(settings)
+    if given["epoch_steps"] % worlds:
+        raise PullbackError(f"worlds is {worlds}; give a divisor of the {given['epoch_steps']} actions of an epoch")
+    for name in ("epoch_steps", "random_steps", "first_update", "fit_every"):
+        if name in given:
+            given[name] = max(1, given[name] // worlds) if given[name] else 0
+    return {**given, "updates": given["updates"] * worlds}
 
 
 @dataclass(frozen=True)
