@@ -23,6 +23,7 @@ from pullback.description.load import read
 from pullback.description.tree import Tree
 from pullback.rigid.compile.geometry import hull_of_shape
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED
+from pullback.rigid.world.items import robot_q
 from pullback.rigid.world.shapes import SHAPE_KINDS
 
 RUNS = {"limp": (1e-3, 200), "servos": (2e-3, 300)}
@@ -47,7 +48,8 @@ def build(tree: Tree, run: str, contact: Any = None) -> tuple[pb.Sim, Tensor]:
     sim = world.compile(dt=RUNS[run][0], dtype=torch.float64)
     u = torch.zeros(1, sim.nu, dtype=torch.float64)
     if run == "servos":
-        q, start = world.initial_q(dtype=torch.float64), robot.model.q_start
+        # mimic joints, which a world counts as coordinates and a robot does not, have no servos
+        q, start = robot_q(world.items[0]), robot.model.q_start
         held = [q[start[name]] for name in world.items[0].actuators]
         u = torch.stack(held)[None] if held else u
     return sim, u
@@ -63,8 +65,7 @@ def lowest_point(world: pb.World) -> float:
     """Return the height [m] of the lowest point of the first robot, 0 where it has no shapes."""
     item = world.items[0]
     assert item.robot is not None
-    q = world.initial_q(dtype=torch.float64)[None]
-    poses = item.robot.compute_forward_kinematics_all_links(q)
+    poses = item.robot.compute_forward_kinematics_all_links(robot_q(item)[None])
     lowest = []
     for shape in item.shapes:
         kind = SHAPE_KINDS[shape.kind]

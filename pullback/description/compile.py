@@ -87,6 +87,10 @@ class Model:
         """Return which of the coordinates of all bodies the user gives."""
         return [b.q_start + k for b in self.independent_bodies() for k in range(COORDINATES[b.kind][0])]
 
+    def independent_velocities(self) -> list[int]:
+        """Return which of the velocities of all bodies the user gives."""
+        return [b.v_start + k for b in self.independent_bodies() for k in range(COORDINATES[b.kind][1])]
+
 
 def compile_tree(tree: Tree, base: str | None = None) -> Model:
     """Compile a checked tree; `base` is "fixed" or "floating", by default what the description says."""

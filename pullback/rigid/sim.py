@@ -26,6 +26,7 @@ from pullback.rigid.programs import PLANS, WorldPrograms
 from pullback.rigid.solvers.compliant import Compliant
 from pullback.rigid.state import CONTACT_OVERFLOW, NAN, NOT_CONVERGED, State, Status, Trajectory
 from pullback.rigid.world.compliant_advice import warn_of_compliance
+from pullback.rigid.world.couplings import mimic_advice
 from pullback.rigid.world.integrators import SMOOTH, Damping, Impacts, Integrator, Part, default_damping, refuse_rough
 from pullback.rigid.world.values import check_whole
 from pullback.rigid.world.world import World
@@ -358,7 +359,7 @@ class Sim(Observations):
         if q.shape != (worlds, nq) or qd.shape != (worlds, nv):
             raise PullbackError(
                 f"the state has q {tuple(q.shape)} and qd {tuple(qd.shape)}; expected (B, {nq}) and (B, {nv}), "
-                f"as sim.initial_state(batch=B) gives"
+                f"as sim.initial_state(batch=B) gives{mimic_advice(self.world.items, q.shape[-1] if q.ndim else 0)}"
             )
         if nimpulse != 0 if impulses is None else impulses.shape != (worlds, nimpulse):
             got = None if impulses is None else tuple(impulses.shape)

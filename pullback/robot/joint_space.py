@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pullback.core.compiling import leave_graph
-from pullback.core.errors import PullbackError
+from pullback.core.errors import PullbackError, shortened
 from pullback.description.joints import KINDS
 from pullback.robot.learnable import LearnableLinks
 from pullback.robot.manifold import Manifold
@@ -113,10 +113,7 @@ class JointSpace(LearnableLinks):
         """
         qvel = qpos.new_zeros(*qpos.shape[:-1], self.model.nv_all) if qvel is None else qvel
         q, qd = from_mujoco(self.model, qpos, qvel)
-        bodies = self.model.independent_bodies()
-        own_q = [b.q_start + k for b in bodies for k in range(KINDS[b.kind].nq)]
-        own_v = [b.v_start + k for b in bodies for k in range(KINDS[b.kind].nv)]
-        return q[..., own_q], qd[..., own_v]
+        return q[..., self.model.independent_coordinates()], qd[..., self.model.independent_velocities()]
 
     def to_mujoco(self, q: Tensor, qd: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return MuJoCo's qpos and qvel, those of joints that follow others included; the inverse of `from_mujoco`."""
@@ -166,7 +163,10 @@ class JointSpace(LearnableLinks):
             if not isinstance(x, Tensor):
                 raise PullbackError(f"{name} is a {type(x).__name__}; expected a torch tensor of shape (*batch, {n})")
             if x.ndim == 0 or x.shape[-1] != n:
-                raise PullbackError(f"{name} has shape {tuple(x.shape)}; {self.model.tree.name} expects (*batch, {n})")
+                more = self._mimic_advice(name, x, n)
+                raise PullbackError(
+                    f"{name} has shape {tuple(x.shape)}; {self.model.tree.name} expects (*batch, {n}){more}"
+                )
             if x.dtype != dtype or x.device != device:
                 raise PullbackError(
                     f"{name} is {x.dtype} on {x.device}, the robot is {dtype} on {device}; "
@@ -183,6 +183,22 @@ class JointSpace(LearnableLinks):
         return batch, [
             x.reshape(batch.numel(), n) if x.shape[:-1] == batch else _expand(x, batch, n) for x, n in given.values()
         ]
+
+    def _mimic_advice(self, name: str, x: Tensor, n: int) -> str:
+        """Return what to do where a tensor has coordinates or velocities of mimic joints too, as those of a world."""
+        model = self.model
+        if name == "q":
+            size, method = model.nq_all, "independent_coordinates"
+        else:
+            size, method = model.nv_all, "independent_velocities"
+        # forces of followers act on their leaders, so they cannot be left out
+        if name not in ("q", "qd", "qdd_des", "step") or x.ndim == 0 or x.shape[-1] != size or size == n:
+            return ""
+        mimics = [body.joint.name for body in model.bodies if body.joint.mimic is not None]
+        return (
+            f": without its mimic joints ({shortened(', '.join(mimics))}), which are in a world's {name}; "
+            f"pass {name}[..., robot.model.{method}()]"
+        )
 
     def _enter_graph(self) -> None:
         """Compute all that is kept, which torch.compile cannot trace; a robot that learns ends the graph."""

@@ -348,6 +348,28 @@ def test_coordinates_of_followers():
     torch.testing.assert_close(by_name, everything)
 
 
+def test_coordinates_of_a_world_and_of_a_robot_are_told_apart():
+    arm, sim = robot(), arm_world().compile(dt=DT, dtype=F64)
+    q, qd = sim.initial_state().q, sim.initial_state().qd
+    own = arm.model.independent_coordinates(), arm.model.independent_velocities()
+    torch.testing.assert_close(q[:, own[0]], Q[None])
+    text = r"q has shape \(1, 5\); arm expects \(\*batch, 3\): without its mimic joints \(wrist, thumb\).*"
+    with pytest.raises(pb.PullbackError, match=text + r"pass q\[\.\.\., robot\.model\.independent_coordinates\(\)\]"):
+        arm.compute_center_of_mass(q)
+    with pytest.raises(pb.PullbackError, match=r"pass qd\[\.\.\., robot\.model\.independent_velocities\(\)\]"):
+        arm.compute_kinetic_energy(Q[None], qd)
+    assert arm.compute_kinetic_energy(q[:, own[0]], qd[:, own[1]]).item() == 0.0
+    # forces of mimic joints act on their leaders: leaving them out would be wrong
+    with pytest.raises(pb.PullbackError, match=r"f has shape \(5,\); arm expects \(\*batch, 3\)$"):
+        arm.compute_forward_dynamics(Q, QD, torch.zeros(5, dtype=F64))
+    with pytest.raises(pb.PullbackError, match=r"expects \(\*batch, 3\)$"):
+        arm.compute_center_of_mass(q[:, :4])
+    with pytest.raises(pb.PullbackError, match=r"hold the mimic joints too \(arm/wrist, arm/thumb\)"):
+        sim.step(pb.State(Q[None], QD[None]))
+    with pytest.raises(pb.PullbackError, match=r"as sim\.initial_state\(batch=B\) gives$"):
+        sim.step(pb.State(q[:, :4], qd))
+
+
 def test_followers_are_driven_where_they_are_named():
     world = arm_world(actuators={"thumb": pb.Torque(), "finger": pb.Torque()})
     assert world.actuator_names == ["arm/finger", "arm/thumb"]

@@ -34,6 +34,14 @@ def test_robots():
     assert found["value"]["error"] <= 1e-6
 
 
+def test_a_robot_with_mimic_joints():
+    found = in_a_child(lambda: examine(read("panda_gripper"), "servos"), 120)
+    assert found["outcome"] == "read", found["text"]
+    assert found["value"]["finite"]
+    assert found["value"]["gradient"]
+    assert found["value"]["error"] <= 1e-6
+
+
 def test_a_robot_stands_where_its_lowest_point_is():
     world = pb.World()
     world.add(pb.load("laikago", base="floating", dtype=torch.float64), position=(0.0, 0.0, 1.0))

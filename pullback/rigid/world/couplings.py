@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pullback.core.errors import PullbackError, unknown_name
+from pullback.core.errors import PullbackError, shortened, unknown_name
 from pullback.description.compile import Body
 from pullback.rigid.world.items import Placed, item_q, one_dof
 from pullback.rigid.world.values import Given, Tensor, Value, batched, check_value
@@ -76,6 +76,18 @@ def described_couplings(item: Placed) -> list[JointCoupling]:
             numbers = (np.asarray(float(x)) for x in (mimic.multiplier, mimic.offset))
             couplings.append(JointCoupling(f"{follower.name} mimics {leader.name}", follower, leader, *numbers))
     return couplings
+
+
+def mimic_advice(items: Sequence[Placed], nq: int) -> str:
+    """Return why a state with nq coordinates does not fit, if it lacks exactly those of mimic joints."""
+    robots = [item.robot for item in items if item.robot is not None]
+    mimics = [f"{item.name}/{body.joint.name}" for item in items for body in item.bodies if body.joint.mimic]
+    if not mimics or nq != sum(robot.nq for robot in robots):
+        return ""
+    return (
+        f"; a world's q and qd hold the mimic joints too ({shortened(', '.join(mimics))}): "
+        f"q = multiplier q_leader + offset, qd = multiplier qd_leader"
+    )
 
 
 def _find_joint(items: Sequence[Placed], name: str) -> CoupledJoint:
