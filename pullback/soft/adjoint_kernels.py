@@ -31,8 +31,9 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
     place, weights_at, spread = nodes.place, nodes.weights_at, nodes.spread
     collect, collect_gradient = nodes.collect, nodes.collect_gradient
     trial_vjp, affine_vjp = deformation.trial_vjp, deformation.affine_vjp
-    deformation_vjp, has_hencky = deformation.deformation_vjp, deformation.has_hencky
-    stress_vjp, symmetric = stresses(variant).stress_vjp, tensors(variant.plain).symmetric
+    deformation_vjp, symmetric = deformation.deformation_vjp, tensors(variant.plain).symmetric
+    material = stresses(variant)
+    stress_vjp, has_plastic = material.stress_vjp, material.has_plastic
 
     @wp.func(module=module)
     def grid_to_particle_vjp(job: Job, points: Points, grid: Grid, adj: Points, sums: Sums, p: int):
@@ -43,7 +44,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
         at, f = place(job, grid, p, x)
         w = weights_at(f)
         C = mat()
-        if has_hencky:
+        if has_plastic:
             # the return needs the deformation before it
             _total, first_moments = collect(grid.velocity, at, w, f)
             C = affine_of(job, first_moments)
@@ -66,7 +67,7 @@ def adjoint_kernels(variant: Variant) -> SimpleNamespace:
         adj.x[p] = adj.x[p] + job.inverse * gradient
         adj.F[p] = deformation_vjp(kind, affine_of(job, moments), adj_trial, job.dt)
         adj.history[p] = adj_history
-        if has_hencky:
+        if has_plastic:
             if sums.numbers:
                 total = sums.numbers[p]
                 total[THIRD] = total[THIRD] + adj_kappa

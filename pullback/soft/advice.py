@@ -9,8 +9,9 @@ import torch
 
 from pullback.core.errors import PullbackError
 from pullback.soft.body import Body
+from pullback.soft.material_kernels import FIXED_COROTATED
 from pullback.soft.materials import Material
-from pullback.soft.variant_kernels import FIXED_COROTATED, INVERTED, LEFT, REASONS, TOO_FAST
+from pullback.soft.variant_kernels import INVERTED, LEFT, REASONS, TOO_FAST
 
 Tensor = torch.Tensor
 

@@ -1,6 +1,6 @@
-"""Stress of a particle and its vjp, a branch for each material of the scene.
+"""Stress of a particle, how it flows, and their vjp: a branch for each material of the scene.
 
-Section 4 of docs/derivations/mpm.md.
+Sections 4 and 5 of docs/derivations/mpm.md. `stress`, and of materials that flow `is_plastic` and `flow`, choose.
 """
 
 from types import SimpleNamespace
@@ -9,22 +9,19 @@ import warp as wp
 
 from pullback.core.modules import made_once
 from pullback.soft.tensor_kernels import tensors
-from pullback.soft.variant_kernels import (
-    DRUCKER_PRAGER,
-    FIRST,
-    FIXED_COROTATED,
-    FLUID,
-    NEO_HOOKEAN,
-    SECOND,
-    VISCOSITY,
-    VON_MISES,
-    Variant,
-)
+from pullback.soft.variant_kernels import FIRST, SECOND, VISCOSITY, Variant
+
+# kinds of material
+NEO_HOOKEAN = wp.constant(0)
+FIXED_COROTATED = wp.constant(1)
+FLUID = wp.constant(2)
+VON_MISES = wp.constant(3)
+DRUCKER_PRAGER = wp.constant(4)
 
 
 @made_once
 def stresses(variant: Variant) -> SimpleNamespace:
-    """Return the functions of stress for the kinds of a variant."""
+    """Return the functions of stress and flow for the kinds of a variant."""
     types, module = variant.types, variant.module("stress")
     real, vec, mat = variant.real, types.vec, types.mat
     dim = variant.dim
@@ -32,9 +29,21 @@ def stresses(variant: Variant) -> SimpleNamespace:
     has_neo_hookean = NEO_HOOKEAN in variant.kinds
     has_fixed_corotated = FIXED_COROTATED in variant.kinds
     has_fluid = FLUID in variant.kinds
-    has_hencky = VON_MISES in variant.kinds or DRUCKER_PRAGER in variant.kinds
+    has_plastic = VON_MISES in variant.kinds or DRUCKER_PRAGER in variant.kinds
     add_diagonal, cofactors, rotation = tensor.add_diagonal, tensor.cofactors, tensor.rotation
     turned, eigen, log_difference = tensor.turned, tensor.eigen, tensor.log_difference
+    part = 1.0 / dim
+
+    @wp.func(module=module)
+    def is_plastic(kind: int):
+        return kind == VON_MISES or kind == DRUCKER_PRAGER
+
+    @wp.func(module=module)
+    def sum_of(x: vec):
+        total = real(0.0)
+        for a in range(dim):
+            total += x[a]
+        return total
 
     @wp.func(module=module)
     def fixed_corotated_stress(F: mat, mu: real, lam: real):
@@ -117,8 +126,8 @@ def stresses(variant: Variant) -> SimpleNamespace:
         if has_fluid:
             if kind == FLUID:
                 tau = add_diagonal(mat(), fluid_stress(F[0, 0], one, two))
-        if has_hencky:
-            if kind == VON_MISES or kind == DRUCKER_PRAGER:
+        if has_plastic:
+            if is_plastic(kind):
                 tau = hencky_stress(F, one, two)
         return tau + numbers[VISCOSITY] * (C + wp.transpose(C))
 
@@ -149,11 +158,72 @@ def stresses(variant: Variant) -> SimpleNamespace:
                 adj_numbers[FIRST] = adj_numbers[FIRST] + trace * J * (real(1.0) - power) / two
                 by_two = one * J / two * (power * wp.log(J) - (real(1.0) - power) / two)
                 adj_numbers[SECOND] = adj_numbers[SECOND] + trace * by_two
-        if has_hencky:
-            if kind == VON_MISES or kind == DRUCKER_PRAGER:
+        if has_plastic:
+            if is_plastic(kind):
                 adj_F, adj_numbers = hencky_vjp(F, S, one, two, adj_numbers)
         # eq. (23)
         adj_numbers[VISCOSITY] = adj_numbers[VISCOSITY] + real(2.0) * wp.ddot(S, C)
         return adj_F, real(2.0) * numbers[VISCOSITY] * S, adj_numbers
 
-    return SimpleNamespace(stress=stress, stress_vjp=stress_vjp, strains=strains)
+    @wp.func(module=module)
+    def flow(kind: int, epsilon: vec, history: real, kappa: real):
+        """Return (c, s, new history, whether torn apart), the table of section 5."""
+        trace = sum_of(epsilon)
+        e = epsilon
+        for a in range(dim):
+            e[a] = epsilon[a] - real(part) * trace
+        norm = wp.length(e)
+        c = real(0.0)
+        s = real(0.0)
+        after = history
+        torn = False
+        if kind == VON_MISES:
+            if norm > kappa:
+                s = real(1.0) - kappa / norm
+                after = history + norm - kappa
+        else:
+            z = trace + history
+            if z >= real(0.0):
+                torn = True
+                s = real(1.0)
+                c = -real(part) * trace
+                after = z
+            else:
+                c = real(part) * history
+                after = real(0.0)
+                if norm > -kappa * z:
+                    s = real(1.0) + kappa * z / norm
+        return c, s, after, torn
+
+    @wp.func(module=module)
+    def flow_vjp(kind: int, e: vec, trace: real, history: real, kappa: real, s: real, q: vec, adj_after: real):
+        """Return the cotangents of e, the trace, history and kappa where it is not torn apart, eq. (36)."""
+        norm = wp.length(e)
+        adj_s = -wp.dot(q, e)
+        adj_e = -s * q
+        adj_trace = real(0.0)
+        adj_history = adj_after
+        adj_kappa = real(0.0)
+        if kind == VON_MISES:
+            if s > real(0.0):
+                adj_e = adj_e + (kappa * adj_s / (norm * norm) + adj_after) / norm * e
+                adj_kappa = -adj_s / norm - adj_after
+        else:
+            z = trace + history
+            if s > real(0.0):
+                adj_e = adj_e - kappa * z * adj_s / (norm * norm * norm) * e
+                adj_trace = kappa * adj_s / norm
+                adj_kappa = z * adj_s / norm
+            adj_history = real(part) * sum_of(q) + adj_trace
+        return adj_e, adj_trace, adj_history, adj_kappa
+
+    return SimpleNamespace(
+        stress=stress,
+        stress_vjp=stress_vjp,
+        strains=strains,
+        has_plastic=has_plastic,
+        is_plastic=is_plastic,
+        sum_of=sum_of,
+        flow=flow,
+        flow_vjp=flow_vjp,
+    )

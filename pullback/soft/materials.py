@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.soft.variant_kernels import DRUCKER_PRAGER, FIXED_COROTATED, FLUID, NEO_HOOKEAN, VON_MISES
+from pullback.soft.material_kernels import DRUCKER_PRAGER, FIXED_COROTATED, FLUID, NEO_HOOKEAN, VON_MISES
 
 Tensor = torch.Tensor
 

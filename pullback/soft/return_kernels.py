@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import warp as wp
 
 from pullback.core.modules import made_once
-from pullback.soft.material_kernels import stresses
+from pullback.soft.material_kernels import FLUID, stresses
 from pullback.soft.tensor_kernels import tensors
-from pullback.soft.variant_kernels import DRUCKER_PRAGER, FLUID, THIRD, VON_MISES, Variant
+from pullback.soft.variant_kernels import THIRD, Variant
 
 
 @made_once
@@ -16,52 +16,12 @@ def returns(variant: Variant) -> SimpleNamespace:
     types, module = variant.types, variant.module("return")
     real, vec, mat = variant.real, types.vec, types.mat
     dim = variant.dim
-    tensor, strains = tensors(variant.plain), stresses(variant).strains
+    tensor, material = tensors(variant.plain), stresses(variant)
     log_difference, sinh_ratio, symmetric = tensor.log_difference, tensor.sinh_ratio, tensor.symmetric
+    strains, sum_of, is_plastic = material.strains, material.sum_of, material.is_plastic
+    flow, flow_vjp, has_plastic = material.flow, material.flow_vjp, material.has_plastic
     has_fluid = FLUID in variant.kinds
-    has_hencky = VON_MISES in variant.kinds or DRUCKER_PRAGER in variant.kinds
     part = 1.0 / dim
-
-    @wp.func(module=module)
-    def is_plastic(kind: int):
-        return kind == VON_MISES or kind == DRUCKER_PRAGER
-
-    @wp.func(module=module)
-    def sum_of(x: vec):
-        total = real(0.0)
-        for a in range(dim):
-            total += x[a]
-        return total
-
-    @wp.func(module=module)
-    def flow(kind: int, epsilon: vec, history: real, kappa: real):
-        """Return (c, s, new history, whether torn apart), the table of section 5."""
-        trace = sum_of(epsilon)
-        e = epsilon
-        for a in range(dim):
-            e[a] = epsilon[a] - real(part) * trace
-        norm = wp.length(e)
-        c = real(0.0)
-        s = real(0.0)
-        after = history
-        torn = False
-        if kind == VON_MISES:
-            if norm > kappa:
-                s = real(1.0) - kappa / norm
-                after = history + norm - kappa
-        else:
-            z = trace + history
-            if z >= real(0.0):
-                torn = True
-                s = real(1.0)
-                c = -real(part) * trace
-                after = z
-            else:
-                c = real(part) * history
-                after = real(0.0)
-                if norm > -kappa * z:
-                    s = real(1.0) + kappa * z / norm
-        return c, s, after, torn
 
     @wp.func(module=module)
     def plastic(kind: int, F: mat, history: real, kappa: real):
@@ -89,7 +49,6 @@ def returns(variant: Variant) -> SimpleNamespace:
             e[a] = epsilon[a] - real(part) * trace
             log_g[a] = c - s * e[a]
             g[a] = wp.exp(log_g[a])
-        norm = wp.length(e)
         M = wp.transpose(N) * symmetric(adj_F * wp.transpose(F)) * N
         q = vec()
         for a in range(dim):
@@ -103,25 +62,10 @@ def returns(variant: Variant) -> SimpleNamespace:
             for a in range(dim):
                 adj_epsilon[a] = adj_after - q[a]
         else:
-            # eq. (36)
-            adj_s = -wp.dot(q, e)
-            adj_e = -s * q
-            adj_z = real(0.0)
-            if kind == VON_MISES:
-                adj_history = adj_after
-                if s > real(0.0):
-                    adj_e = adj_e + (kappa * adj_s / (norm * norm) + adj_after) / norm * e
-                    adj_kappa = -adj_s / norm - adj_after
-            else:
-                z = trace + history
-                if s > real(0.0):
-                    adj_e = adj_e - kappa * z * adj_s / (norm * norm * norm) * e
-                    adj_z = kappa * adj_s / norm
-                    adj_kappa = z * adj_s / norm
-                adj_history = real(part) * sum_of(q) + adj_z
+            adj_e, adj_trace, adj_history, adj_kappa = flow_vjp(kind, e, trace, history, kappa, s, q, adj_after)
             mean = real(part) * sum_of(adj_e)
             for a in range(dim):
-                adj_epsilon[a] = adj_e[a] - mean + adj_z
+                adj_epsilon[a] = adj_e[a] - mean + adj_trace
         scaled = mat()
         for a in range(dim):
             for k in range(dim):
@@ -149,7 +93,7 @@ def returns(variant: Variant) -> SimpleNamespace:
                 for a in range(dim):
                     new[a, a] = real(1.0)
                 new[0, 0] = F[0, 0] * (real(1.0) + dt * wp.trace(C))
-        if has_hencky:
+        if has_plastic:
             if is_plastic(kind):
                 new, after = plastic(kind, new, history, kappa)
         return new, after
@@ -160,7 +104,7 @@ def returns(variant: Variant) -> SimpleNamespace:
         found = adj_F
         adj_history = adj_h
         adj_kappa = real(0.0)
-        if has_hencky:
+        if has_plastic:
             if is_plastic(kind):
                 trial = F + dt * C * F
                 found, adj_history, adj_kappa = plastic_vjp(kind, trial, history, numbers[THIRD], adj_F, adj_h)
@@ -193,5 +137,4 @@ def returns(variant: Variant) -> SimpleNamespace:
         trial_vjp=trial_vjp,
         affine_vjp=affine_vjp,
         deformation_vjp=deformation_vjp,
-        has_hencky=has_hencky,
     )

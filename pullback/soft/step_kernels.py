@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import warp as wp
 
 from pullback.core.modules import made_once
-from pullback.soft.material_kernels import stresses
+from pullback.soft.material_kernels import FIXED_COROTATED, stresses
 from pullback.soft.return_kernels import returns
 from pullback.soft.stencil_kernels import stencil
 from pullback.soft.variant_kernels import (
-    FIXED_COROTATED,
     INVERTED,
     MASS,
     REASONS,

@@ -10,13 +10,6 @@ import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
 
-# kinds of material
-NEO_HOOKEAN = wp.constant(0)
-FIXED_COROTATED = wp.constant(1)
-FLUID = wp.constant(2)
-VON_MISES = wp.constant(3)
-DRUCKER_PRAGER = wp.constant(4)
-
 # numbers of a particle: mass, volume, three of its material, viscosity
 MASS = wp.constant(0)
 VOLUME = wp.constant(1)

@@ -17,6 +17,7 @@ from pullback.viewer.motion import Poses
 from pullback.viewer.part import Surface
 from pullback.viewer.raster_kernels import BAND, raster_kernels
 from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Frame, Plane, Stage, camera_position, rotations, round_down
+from pullback.viewer.things import Dots, Drawn, Segments, Web
 
 SAMPLES = 2
 """Pixels are computed so many times finer, each way, and averaged."""
@@ -37,14 +38,6 @@ class Triangles(NamedTuple):
     corners: np.ndarray
     bright: np.ndarray
     colors: np.ndarray
-
-
-Segments = tuple[np.ndarray, Color, float]
-"""Starts and ends (n, 2, 3) [m], their colour, and the length of their heads [m]: 0 for plain lines."""
-
-
-Dots = tuple[np.ndarray, np.ndarray, float]
-"""Points (n, 3) [m], their colours (n, 3), and their width [m]."""
 
 
 class Grid(NamedTuple):
@@ -128,20 +121,11 @@ class Painter:
 
     # -- a picture -----------------------------------------------------------------------------------------------
 
-    def paint(
-        self,
-        poses: dict[str, dict[int, Poses]],
-        k: int,
-        segments: Sequence[Segments] = (),
-        dots: Dots | None = None,
-        surfaces: Sequence[Surface] = (),
-    ) -> np.ndarray:
-        """Return the picture (H, W, 3) of bytes of moment k."""
+    def paint(self, poses: dict[str, dict[int, Poses]], k: int, things: Sequence[Drawn | Surface] = ()) -> np.ndarray:
+        """Return the picture (H, W, 3) of bytes of moment k and of things."""
         placed = [self._place(number, poses, k) for number in range(len(self.stage.actors))]
         drawn = [self._mesh(number, *placed[number]) for number in range(len(placed))]
-        drawn += [self._segments(*given) for given in segments if len(given[0])]
-        drawn += [] if dots is None else [self._dots(*dots)]
-        drawn += [self._surface(surface) for surface in surfaces]
+        drawn += [self._thing(thing) for thing in things]
         everything = Triangles(*(np.concatenate(x) for x in zip(*drawn))) if drawn else None
         depth = torch.from_numpy(self.ground.astype(np.float32))
         number, shade = self._fill(everything, depth)
@@ -176,6 +160,15 @@ class Painter:
         keep = (corners[..., 2] > 0.0).all(1)
         count = int(keep.sum())
         return Triangles(corners[keep], bright[keep], np.broadcast_to(np.array(color, float), (count, 3)))
+
+    def _thing(self, thing: Drawn | Surface) -> Triangles:
+        if isinstance(thing, Segments):
+            return self._segments(*thing[:3])
+        if isinstance(thing, Dots):
+            return self._dots(*thing)
+        if isinstance(thing, Web):
+            return self._segments(thing.points[thing.edges], thing.color, 0.0)
+        return self._surface(thing)
 
     def _segments(self, points: np.ndarray, color: Color, head: float) -> Triangles:
         """Return lines or arrows as flat triangles that face the camera, a little in front of what they lie on."""

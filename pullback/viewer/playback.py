@@ -23,16 +23,15 @@ class PlaybackPanel(Panel):
         self.time = 0.0
         self.shown = -1
         self.end = float(shot.times[-1])
-        for number, (points, color) in enumerate(shot.lines):
-            self.scene.add_line(f"/paths/{number}", points, color)
         self.toggle = self.button("pause", self._toggle)
         self.slider = self.gui.add_slider("time [s]", 0.0, max(self.end, 1e-3), max(self.end, 1e-3) / 1000, 0.0)
         self.on_update(self.slider, self._scrub)
         self.speed = self.gui.add_dropdown("speed", SPEEDS, initial_value="1")
         self.boxes = {}
-        for arrows, _ in shot.arrows:
-            self.boxes[arrows.name] = self.gui.add_checkbox(arrows.name, True, hint=arrows.legend)
-            self.on_update(self.boxes[arrows.name], self._redraw)
+        for thing in shot.things:
+            if thing.legend:
+                self.boxes[thing.name] = self.gui.add_checkbox(thing.name, True, hint=thing.legend)
+                self.on_update(self.boxes[thing.name], self._redraw)
 
     def _toggle(self) -> None:
         self.playing = not self.playing
@@ -60,11 +59,9 @@ class PlaybackPanel(Panel):
         self.scene.show(self.shot.poses, k)
         if self.shot.follows:
             self.scene.move_ground(self.shot.travel(k))
-        if self.shot.cloud is not None:
-            self.scene.show_cloud(self.shot.cloud, float(self.shot.times[k]))
-        for arrows, moments in self.shot.arrows:
-            hidden = not self.boxes[arrows.name].value
-            self.scene.show_arrows(arrows, arrows.segments(moments[k])[: 0 if hidden else None])
+        for thing in self.shot.things:
+            visible = thing.name not in self.boxes or self.boxes[thing.name].value
+            self.scene.draw(thing.name, thing.at(k), visible=visible)
         if self.playing:
             self.slider.value = float(min(self.time, self.end))
         self.say("  \n".join(self.shot.caption(k)))

@@ -19,7 +19,8 @@ from pullback.robot.model import RobotModel
 from pullback.viewer.motion import Film, Forces, contact_forces, find_link, is_free_body
 from pullback.viewer.panels import Panel
 from pullback.viewer.physics import Physics, Pull
-from pullback.viewer.stage import FORCE, Arrows, Frame, Stage, corners_of
+from pullback.viewer.stage import Frame, Stage, corners_of
+from pullback.viewer.things import FORCE, Arrows, Segments
 
 Tensor = torch.Tensor
 
@@ -272,17 +273,17 @@ class SimPanel(Panel):
 
     def _draw(self) -> None:
         self.scene.show(self.stage.poses(self.q[None]))
-        forces = np.zeros((0, 2, 3), np.float32)
         if self.show_forces.value and self.physics is not None:
-            forces = self._forces(self.physics)
-        self.scene.show_arrows(self.arrows, forces)
+            self.scene.draw(self.arrows.name, self._forces(self.physics))
+        else:
+            self.scene.hide(self.arrows.name)
         pulling = self.dragging and self.running and self.pull is not None
         self.rope.visible = bool(pulling)
         if pulling and self.pull is not None and self.physics is not None:
             here = self.pull.point(self.physics.sim, self.physics.state) + self.stage.offsets[0]
             self.rope.points = np.stack([here, np.array(self.handle.position)])[None].astype(np.float32)
 
-    def _forces(self, physics: Physics) -> np.ndarray:
+    def _forces(self, physics: Physics) -> Segments:
         state = physics.state
         impulses = None if state.impulses is None else state.impulses[None]
         now = np.zeros(1, int)
@@ -293,7 +294,7 @@ class SimPanel(Panel):
         forces = Forces(points, np.concatenate([each.forces for each in found]))
         if not self.arrows.scale:
             self.arrows.fit([forces])
-        return self.arrows.segments(forces) if self.arrows.scale else np.zeros((0, 2, 3), np.float32)
+        return self.arrows.drawn(forces)
 
 
 class RobotPanel(SimPanel):

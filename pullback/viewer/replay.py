@@ -78,26 +78,20 @@ def record(shot: Shot) -> str:
     server = start_server(None, host=LOCAL)
     try:
         scene = Scene(server, shot.stage, shot.frame)
-        for number, (points, color) in enumerate(shot.lines):
-            scene.add_line(f"/paths/{number}", points, color)
         centre, radius = shot.frame
         top = centre + np.array([0.0, 0.0, 0.7 * radius])
         clock = server.scene.add_label("/time", "", position=top, anchor="bottom-center", font_screen_scale=1.3)
-        if shot.cloud is not None:
-            scene.show_cloud(shot.cloud, float(shot.times[0]))
-        for arrows, _ in shot.arrows:
+        for thing in shot.things:
             # before the recording starts, so that every frame finds them
-            scene.show_arrows(arrows, np.zeros((1, 2, 3), np.float32))
+            scene.draw(thing.name, thing.at(0))
         recording = server.get_scene_serializer()
         for k, time in enumerate(shot.times):
             scene.show(shot.poses, k)
             if shot.follows:
                 scene.move_ground(shot.travel(k))
             clock.text = "\n".join(shot.caption(k))
-            for arrows, moments in shot.arrows:
-                scene.show_arrows(arrows, arrows.segments(moments[k]))
-            if shot.cloud is not None:
-                scene.show_cloud(shot.cloud, float(time))
+            for thing in shot.things:
+                scene.draw(thing.name, thing.at(k))
             last = k + 1 == len(shot.times)
             recording.insert_sleep(LAST_FRAME if last else float(shot.times[k + 1] - time))
         return recording.as_html()

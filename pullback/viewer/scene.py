@@ -6,17 +6,15 @@ import contextlib
 import errno
 import io
 import socket
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback.core.errors import PullbackError
 from pullback.core.extras import need_extra
-from pullback.description.visuals import Color
 from pullback.viewer.motion import Poses
-from pullback.viewer.shot import Cloud, Skin
-from pullback.viewer.stage import FIELD_OF_VIEW, SKIN, Actor, Arrows, Frame, Plane, Stage, camera_position, round_down
+from pullback.viewer.stage import FIELD_OF_VIEW, Actor, Frame, Plane, Stage, camera_position, round_down
+from pullback.viewer.things import Dots, Drawn, Web
 
 LOCAL = "127.0.0.1"
 SECTION = 5.0
@@ -77,8 +75,8 @@ class Scene:
             below = frame.centre - np.array([0.0, 0.0, frame.radius])
             self._add_plane(Plane("floor", below, np.eye(3)), opaque=False)
         self.nodes = [(actor, self._add(actor)) for actor in stage.actors]
-        self.arrows: dict[str, Any] = {}
-        self.points: Any = None
+        self.drawn: dict[str, tuple[Any, Drawn]] = {}
+        """Nodes of things by name, and what they show."""
 
     def _look(self, aside: float) -> None:
         """Put the camera, with z upwards, and the light."""
@@ -135,11 +133,6 @@ class Scene:
             lod="off",
         )
 
-    def add_line(self, name: str, points: np.ndarray, color: Color) -> None:
-        """Draw a line through points (n, 3)."""
-        pairs = np.stack([points[:-1], points[1:]], 1).astype(np.float32)
-        self.scene.add_line_segments(name, pairs, color, thickness=0.006 * self.frame.radius)
-
     def move_ground(self, travel: np.ndarray) -> None:
         """Move the lines on all planes along (3,) [m]; they repeat, so that a part of a section is enough."""
         section = SECTION * round_down(0.3 * self.frame.radius)
@@ -157,40 +150,33 @@ class Scene:
                 node.batched_positions = position[k, actor.tiles].astype(np.float32)
                 node.batched_wxyzs = wxyz[k, actor.tiles].astype(np.float32)
 
-    def show_arrows(self, arrows: Arrows, segments: np.ndarray | Sequence[np.ndarray]) -> None:
-        """Show arrows from start to end (n, 2, 3) in place of those of this name before."""
-        node = self.arrows.get(arrows.name)
-        if node is None and len(segments):
-            radius = arrows.radius
-            sizes = {"shaft_radius": 0.01 * radius, "head_radius": 0.026 * radius, "head_length": arrows.head}
-            place = f"/{arrows.name}"
-            self.arrows[arrows.name] = self.scene.add_arrows(place, np.asarray(segments), arrows.color, **sizes)
-        elif node is not None:
-            node.visible = bool(len(segments))
-            if len(segments):
-                node.points = np.asarray(segments)
+    def draw(self, name: str, drawn: Drawn, *, visible: bool = True) -> None:
+        """Draw something in place of what was drawn by this name before."""
+        node, last = self.drawn.get(name, (None, None))
+        if node is None:
+            node = self._add_drawn(f"/{name}", drawn)
+        elif drawn is not last and len(drawn.points):
+            setattr(node, "vertices" if isinstance(drawn, Web) else "points", drawn.points)
+        visible = visible and len(drawn.points) > 0
+        if node.visible != visible:
+            node.visible = visible
+        self.drawn[name] = node, drawn
 
-    def show_cloud(self, cloud: Cloud, time: float) -> None:
-        """Show material points, a sheet or a rope as they are at a time."""
-        points = cloud.at(time)
-        if isinstance(cloud, Skin):
-            self._show_skin(cloud, points)
-        elif self.points is None:
-            options = {"point_size": cloud.size, "point_shape": "circle"}
-            self.points = self.scene.add_point_cloud("/particles", points, cloud.colors, **options)
-        else:
-            self.points.points = points
+    def hide(self, name: str) -> None:
+        """Hide what is drawn by this name, if anything is."""
+        if name in self.drawn:
+            self.drawn[name][0].visible = False
 
-    def _show_skin(self, skin: Skin, points: np.ndarray) -> None:
-        if skin.elements.shape[1] == 2:
-            lines = points[skin.elements]
-            if self.points is None:
-                options = {"thickness": 0.01 * self.frame.radius}
-                self.points = self.scene.add_line_segments("/rope", lines, SKIN, **options)
-            else:
-                self.points.points = lines
-        elif self.points is None:
-            options = {"color": SKIN, "side": "double", "flat_shading": True}
-            self.points = self.scene.add_mesh_simple("/sheet", points, skin.elements, **options)
-        else:
-            self.points.vertices = points
+    def _add_drawn(self, place: str, drawn: Drawn) -> Any:
+        scene = self.scene
+        if isinstance(drawn, Dots):
+            return scene.add_point_cloud(place, *drawn[:2], point_size=drawn.size, point_shape="circle")
+        if isinstance(drawn, Web):
+            options = {"color": drawn.color, "side": "double", "flat_shading": True}
+            return scene.add_mesh_simple(place, drawn.points, drawn.faces, **options)
+        # a node is never empty
+        points = drawn.points.astype(np.float32) if len(drawn.points) else np.zeros((1, 2, 3), np.float32)
+        if not drawn.head:
+            return scene.add_line_segments(place, points, drawn.color, thickness=drawn.width * self.frame.radius)
+        sizes = {"shaft_radius": 0.2 * drawn.head, "head_radius": 0.52 * drawn.head, "head_length": drawn.head}
+        return scene.add_arrows(place, points, drawn.color, **sizes)

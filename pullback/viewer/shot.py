@@ -1,4 +1,4 @@
-"""A trajectory ready to be drawn: its frames with poses, lines, contact forces and gradients."""
+"""A trajectory ready to be drawn: its frames with poses, and the things that are seen beside."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import numpy as np
 import torch
 
 from pullback.core.errors import PullbackError
-from pullback.description.visuals import Color
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.viewer.motion import Forces, contact_forces, film, finite_part, vectors_at
-from pullback.viewer.stage import CLOUD, FORCE, GRADIENT, PATHS, Arrows, Stage
+from pullback.viewer.stage import Stage
+from pullback.viewer.things import FORCE, GRADIENT, Arrows, Cloud, Line, Places, Skin, Thing, Times, points_of
 
 Tensor = torch.Tensor
 Vectors = Mapping[str, Tensor | np.ndarray]
-Times = Sequence[float] | np.ndarray
-Places = Tensor | np.ndarray
 Particles = tuple[Times, Places] | tuple[Times, Places, np.ndarray]
 """Times (S,), places (S, n, 3), and for cloth triangles (m, 3), for ropes segments (m, 2)."""
 
@@ -35,45 +33,6 @@ class Drawing(TypedDict, total=False):
     gradients: Vectors | None
     particles: Particles | None
     follow: str
-
-
-class Cloud:
-    """Material points in time, coloured by their height at the start so that one sees them move."""
-
-    def __init__(self, times: Times, points: Places) -> None:
-        x = points.detach().cpu().numpy() if isinstance(points, Tensor) else np.asarray(points)
-        self.times, self.points = np.asarray(times, dtype=np.float64), x.astype(np.float32)
-        if x.ndim != 3 or x.shape[-1] != 3 or x.shape[:1] != self.times.shape or not x.size:
-            raise PullbackError(
-                f"particles are times {self.times.shape} and places {x.shape}; expected (S,) and (S, n, 3)"
-            )
-        low, high = x[0].min(0), x[0].max(0)
-        share = ((x[0, :, 2] - low[2]) / max(high[2] - low[2], 1e-9))[:, None]
-        self.colors = (np.array(CLOUD[0]) * (1.0 - share) + np.array(CLOUD[1]) * share).astype(np.uint8)
-        self.size = 0.5 * float(np.prod(np.maximum(high - low, 1e-9)) / x.shape[1]) ** (1.0 / 3.0)
-
-    def at(self, time: float) -> np.ndarray:
-        """Return the points (n, 3) at the time nearest to this."""
-        return self.points[int(np.abs(self.times - time).argmin())]
-
-
-class Skin(Cloud):
-    """A mesh that deforms in time: triangles (m, 3), or segments (m, 2) of ropes, between points."""
-
-    def __init__(self, times: Times, points: Places, elements: np.ndarray) -> None:
-        super().__init__(times, points)
-        self.elements = np.asarray(elements, dtype=np.int64)
-        if self.elements.ndim != 2 or self.elements.shape[1] not in (2, 3) or not len(self.elements):
-            raise PullbackError(
-                f"elements of a sheet are {self.elements.shape}; expected triangles (m, 3) or segments (m, 2)"
-            )
-        if self.elements.min() < 0 or self.elements.max() >= self.points.shape[1]:
-            raise PullbackError(f"a sheet has an element with a vertex that is not among its {self.points.shape[1]}")
-
-    def edges(self, time: float) -> np.ndarray:
-        """Return the edges (e, 2, 3) at the time nearest to this."""
-        ends = np.concatenate([np.stack([a, b], 1) for a, b in zip(self.elements.T, np.roll(self.elements, -1, 1).T)])
-        return self.at(time)[np.unique(np.sort(ends, 1), axis=0)]
 
 
 class Shot:
@@ -98,7 +57,6 @@ class Shot:
         if not worlds:
             raise PullbackError("world is empty; give the number of a world, or a list of them to draw side by side")
         self.title, self.follows = title, bool(follow)
-        self.cloud = None if particles is None else Skin(*particles) if len(particles) == 3 else Cloud(*particles)
         self.moments = finite_part(film(sim, states, fps), worlds)
         self.times = self.moments.times
         self.stage = Stage(sim.world.items, worlds)
@@ -106,11 +64,13 @@ class Shot:
             if len(worlds) > 1 or len(paths) or particles is not None:
                 raise PullbackError(f"follow={follow!r} is for one world, without paths and particles")
             self.stage.follow(self.moments.q, follow)
-        given = [_points(path) for path in paths if not isinstance(path, str)]
+        given = [points_of(path) for path in paths if not isinstance(path, str)]
         self.frame = self.stage.arrange(self.moments.q, given)
         self.poses = self.stage.poses(self.moments.q)
-        self.lines = self._lines(paths)
-        self.arrows: list[tuple[Arrows, list[Forces]]] = []
+        self.things: list[Thing] = [*self._lines(paths)]
+        """What is seen beside the stage: files that draw ask each for what to draw in a frame."""
+        if particles is not None:
+            self.things.append(Skin(self.times, *particles) if len(particles) == 3 else Cloud(self.times, *particles))
         if forces and (controls is not None or not sim.nu):
             self._add_arrows(Arrows("contact forces", " N", FORCE, self._unit), self._forces(sim, controls))
         if gradients:
@@ -123,7 +83,7 @@ class Shot:
 
     def _add_arrows(self, arrows: Arrows, moments: list[Forces]) -> None:
         if arrows.fit(moments):
-            self.arrows.append((arrows, moments))
+            self.things.append(arrows)
 
     def _forces(self, sim: Sim, controls: Tensor | None) -> list[Forces]:
         by_world = [contact_forces(sim, self.moments, controls, world) for world in self.stage.worlds]
@@ -141,14 +101,14 @@ class Shot:
         ]
         return [Forces(*(np.concatenate(x) for x in zip(*(each[k] for each in found)))) for k in range(len(self.times))]
 
-    def _lines(self, paths: Sequence[str | Tensor | np.ndarray]) -> list[tuple[np.ndarray, Color]]:
+    def _lines(self, paths: Sequence[str | Tensor | np.ndarray]) -> list[Line]:
         """Return the lines of all paths, once for each tile."""
-        lines = []
+        lines: list[Line] = []
         for number, path in enumerate(paths):
             tracks = self.stage.track(self.poses, path) if isinstance(path, str) else None
             for tile, offset in enumerate(self.stage.offsets):
-                points = _points(path) + offset if tracks is None else tracks[:, tile]
-                lines.append((points, PATHS[number % len(PATHS)]))
+                points = points_of(path) + offset if tracks is None else tracks[:, tile]
+                lines.append(Line(f"paths/{len(lines)}", points, number))
         return lines
 
     def travel(self, k: int) -> np.ndarray:
@@ -157,13 +117,5 @@ class Shot:
 
     def caption(self, k: int) -> list[str]:
         """Return the lines of text of a frame: title, time, and the scales of arrows."""
-        legends = [arrows.legend for arrows, _ in self.arrows]
+        legends = [thing.legend for thing in self.things]
         return [line for line in (self.title, f"{self.times[k]:.2f} s", *legends) if line]
-
-
-def _points(given: str | Tensor | np.ndarray) -> np.ndarray:
-    """Return the points (n, 3) of a path that is given by them."""
-    points = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else np.asarray(given, float)
-    if points.ndim != 2 or points.shape[1] != 3 or len(points) < 2:
-        raise PullbackError(f"a path has shape {points.shape}; expected points (n, 3), or the name of what moves")
-    return points

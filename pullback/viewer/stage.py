@@ -1,4 +1,4 @@
-"""What is drawn, whoever draws it: meshes with colours, planes, worlds side by side, arrows and their scale."""
+"""The stage, whoever draws it: meshes with colours, planes, worlds side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from pullback.description.compile import WORLD
 from pullback.description.visuals import Color
 from pullback.rigid.world.items import Placed, rotation_matrix
-from pullback.viewer.motion import Forces, Poses, find_link, is_free_body, link_poses
+from pullback.viewer.motion import Poses, find_link, is_free_body, link_poses
 from pullback.viewer.shapes import Mesh, link_meshes, of_world
 
 Tensor = torch.Tensor
@@ -19,17 +19,8 @@ Tensor = torch.Tensor
 ROBOTS: tuple[Color, ...] = ((72, 108, 164), (64, 140, 112), (130, 94, 160))
 BODIES: tuple[Color, ...] = ((232, 130, 52), (206, 74, 84), (70, 160, 170), (214, 176, 60), (150, 120, 90))
 STATIC: Color = (168, 168, 174)
-FORCE: Color = (190, 0, 20)
-GRADIENT: Color = (20, 110, 60)
-PATHS: tuple[Color, ...] = ((232, 130, 52), (30, 120, 220), (60, 160, 80), (160, 60, 160))
-CLOUD: tuple[Color, Color] = ((200, 60, 90), (250, 190, 90))
-SKIN: Color = (96, 132, 190)
 TILE_GAP = 1.3
 """Distance of neighbouring worlds, as a multiple of the size of one."""
-WEAKEST = 0.02
-"""Arrows below this share of the usual ones are not drawn."""
-LONGEST = 0.6
-"""Length of the longest arrow, as a share of the stage's radius."""
 
 
 class Actor(NamedTuple):
@@ -223,39 +214,3 @@ def round_down(x: float) -> float:
     """Return the largest of ..., 0.1, 0.2, 0.5, 1, 2, 5, ... that is not above a number."""
     power = 10.0 ** np.floor(np.log10(x))
     return float(power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= x * (1 + 1e-9)))
-
-
-class Arrows:
-    """Vectors as arrows, all of one scale: three of four are shorter than a third of the stage's radius."""
-
-    def __init__(self, name: str, unit: str, color: Color, radius: float) -> None:
-        self.name, self.unit, self.color, self.radius = name, unit, color, radius
-        self.scale = 0.0
-        self.legend = ""
-
-    def fit(self, moments: Sequence[Forces]) -> bool:
-        """Choose the scale by what is to be drawn; return whether there is anything."""
-        sizes = np.concatenate([np.zeros(0), *(np.linalg.norm(m.forces, axis=1) for m in moments)])
-        sizes = sizes[np.isfinite(sizes) & (sizes > 0.0)]
-        if not len(sizes):
-            return False
-        usual = float(np.quantile(sizes, 0.75))
-        # a round number to a decimetre
-        number = round_down(0.3 * usual / self.radius)
-        self.weakest = WEAKEST * usual
-        self.scale = 0.1 / number
-        self.legend = f"{self.name}: {number:g}{self.unit} are 0.1 m"
-        return True
-
-    @property
-    def head(self) -> float:
-        """Length of an arrow's head [m]."""
-        return 0.05 * self.radius
-
-    def segments(self, drawn: Forces) -> np.ndarray:
-        """Return start and end (n, 2, 3) of the arrows of a moment; those that are too small to see are left out."""
-        sizes = np.linalg.norm(drawn.forces, axis=1)
-        seen = np.isfinite(sizes) & (sizes > self.weakest) if self.scale else np.zeros(len(sizes), bool)
-        lengths = np.clip(self.scale * sizes[seen], self.head, LONGEST * self.radius)[:, None]
-        reach = lengths * drawn.forces[seen] / sizes[seen][:, None]
-        return np.stack([drawn.points[seen], drawn.points[seen] + reach], 1).astype(np.float32)

@@ -14,10 +14,9 @@ from pullback.core.extras import need_extra
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.thermal.process import History, Process
-from pullback.viewer.painter import Painter, Segments
+from pullback.viewer.painter import Painter
 from pullback.viewer.part import TICKS, PartDrawing, PartShot
-from pullback.viewer.shot import Drawing, Shot, Skin
-from pullback.viewer.stage import SKIN
+from pullback.viewer.shot import Drawing, Shot
 
 FORMATS = (".mp4", ".gif")
 SIZES = (16, 4096)
@@ -88,24 +87,17 @@ def save_video(
 def draw(shot: Shot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     """Yield the pictures (H, W, 3) of bytes of all frames."""
     painter = Painter(shot.stage, shot.frame, size)
-    lines: list[Segments] = [(np.stack([points[:-1], points[1:]], 1), color, 0.0) for points, color in shot.lines]
     for k in range(len(shot.times)):
         if shot.follows:
             painter.move_ground(shot.travel(k))
-        arrows = [(each.segments(moments[k]), each.color, each.head) for each, moments in shot.arrows]
-        cloud, edges, dots = shot.cloud, [], None
-        if isinstance(cloud, Skin):
-            edges = [(cloud.edges(shot.times[k]), SKIN, 0.0)]
-        elif cloud is not None:
-            dots = cloud.at(shot.times[k]), cloud.colors, cloud.size
-        yield _captioned(painter.paint(shot.poses, k, [*lines, *edges, *arrows], dots), shot.caption(k))
+        yield _captioned(painter.paint(shot.poses, k, [thing.at(k) for thing in shot.things]), shot.caption(k))
 
 
 def draw_part(shot: PartShot, size: tuple[int, int]) -> Iterator[np.ndarray]:
     """Yield the pictures (H, W, 3) of bytes of all frames of a print, with the colour bar."""
     painter = Painter(shot.stage, shot.frame, size)
     for k in range(len(shot.times)):
-        yield _with_bar(_captioned(painter.paint({}, k, surfaces=[shot.surface(k)]), shot.caption(k)), shot)
+        yield _with_bar(_captioned(painter.paint({}, k, [shot.surface(k)]), shot.caption(k)), shot)
 
 
 def _with_bar(picture: np.ndarray, shot: PartShot) -> np.ndarray:

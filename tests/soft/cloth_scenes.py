@@ -5,11 +5,11 @@ import torch
 
 from pullback.core.custom_vjp import call
 from pullback.soft.cloth.equations import Equations
-from pullback.soft.cloth.layout import KINDS
 from pullback.soft.cloth.materials import Cord, Fabric
 from pullback.soft.cloth.pieces import rope, sheet
 from pullback.soft.cloth.sim import ClothSim
 from pullback.soft.cloth.step import Drive, advance, pull_back
+from pullback.soft.cloth.strain_kernels import KINDS
 from pullback.soft.shape_kernels import CORE, CYLINDER, PLANE
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
 from tests.reference import cloth

@@ -116,8 +116,8 @@ def test_a_trajectory_is_played_with_forces_and_gradients(sim) -> None:
         panel = viewer.panel
         until(lambda: panel.shown > 3)
         assert "falls" in panel.text.content
-        assert set(panel.scene.arrows) == {"contact forces", "gradients"}
-        start, end = np.array(panel.scene.arrows["gradients"].points)[0]
+        assert set(panel.scene.drawn) == {"paths/0", "contact forces", "gradients"}
+        start, end = np.array(panel.scene.drawn["gradients"][0].points)[0]
         np.testing.assert_allclose((end - start) / np.linalg.norm(end - start), 3 * [3**-0.5], atol=1e-5)
         panel.note(panel._toggle)
         until(lambda: not panel.playing)

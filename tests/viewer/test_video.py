@@ -95,8 +95,10 @@ def test_what_is_followed_stays_and_the_ground_moves() -> None:
     travel = far.poses["ball"][1][0] - near.poses["ball"][1][0]
     np.testing.assert_allclose(travel[-1, 0], [10.0, -2.0, 0.0], atol=0.01)
     np.testing.assert_allclose(far.poses["crate"][1][0] - near.poses["crate"][1][0], travel)
-    for k, here in enumerate(near.arrows[0][1]):
-        np.testing.assert_allclose(far.arrows[0][1][k].points - here.points, np.tile(travel[k], (len(here.points), 1)))
+    for k, here in enumerate(near.things[0].moments):
+        np.testing.assert_allclose(
+            far.things[0].moments[k].points - here.points, np.tile(travel[k], (len(here.points), 1))
+        )
     # the crate is left behind
     assert far.frame.radius > 5.0
     assert near.frame.radius < 0.2

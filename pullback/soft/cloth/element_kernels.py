@@ -9,7 +9,7 @@ from typing import Any
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
-from pullback.soft.cloth.strain_kernels import DAMPING, NUMBERS, strain_functions
+from pullback.soft.cloth.strain_kernels import KINDS, strain_functions
 
 
 @made_once
@@ -67,7 +67,7 @@ def element_kernels(kind: str, real: Any) -> SimpleNamespace:
     strain, slope, second, projected = f.strain, f.slope, f.second, f.projected
     weighted, weighted_vjp, at_rest, at_rest_vjp = f.weighted, f.weighted_vjp, f.at_rest, f.at_rest_vjp
     count, strains, rows = f.count, f.strains, len(f.rest())
-    material, damping = NUMBERS[kind], DAMPING[kind]
+    material, damping = KINDS[kind].numbers, KINDS[kind].damping
 
     @wp.func(module=module)
     def vertices_of(c: Elements, x: wp.array(dtype=vec), world: int, k: int):

@@ -16,8 +16,8 @@ from pullback.core.passes import Pass
 from pullback.core.tensors import REAL, view
 from pullback.soft.cloth.contact_kernels import contact_kernels
 from pullback.soft.cloth.element_kernels import cloth_types, element_kernels, gather_kernels
-from pullback.soft.cloth.layout import KINDS, Layout, Sums
-from pullback.soft.cloth.strain_kernels import NUMBERS
+from pullback.soft.cloth.layout import Layout, Sums
+from pullback.soft.cloth.strain_kernels import KINDS
 from pullback.soft.forward import filled
 from pullback.soft.shape_kernels import SHAPE_NUMBERS
 from pullback.soft.touch_kernels import TOUCH_NUMBERS
@@ -108,8 +108,8 @@ class Equations:
     def _elements(self, kind: str) -> Any:
         layout, part = self.layout, self.layout.parts[kind]
         ends, rest = torch.as_tensor(part.ends).to(torch.int32), torch.as_tensor(part.rest).contiguous()
-        self.numbers[kind] = _new(self._count(kind), NUMBERS[kind])
-        self.adj_numbers[kind] = _new(self._count(kind), NUMBERS[kind])
+        self.numbers[kind] = _new(self._count(kind), KINDS[kind].numbers)
+        self.adj_numbers[kind] = _new(self._count(kind), KINDS[kind].numbers)
         self.kept += [ends, rest]
         return filled(
             self.types.Elements,

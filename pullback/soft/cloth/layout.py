@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pullback.soft.cloth.mesh import Part, bends_of, hinges_of, segments_of, triangles_of
+from pullback.soft.cloth.mesh import Part, elements_of
 from pullback.soft.cloth.pieces import Rope, Sheet
-from pullback.soft.cloth.strain_kernels import BEND, HINGE, REST_NUMBERS, SEGMENT, TRIANGLE, VERTICES
-
-KINDS: tuple[str, ...] = (TRIANGLE, SEGMENT, HINGE, BEND)
+from pullback.soft.cloth.strain_kernels import KINDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +47,8 @@ class Layout:
         self.shares: list[tuple[np.ndarray, np.ndarray]] = []
         for number, piece in enumerate(pieces):
             first = self.first_vertex[number]
-            if isinstance(piece, Sheet):
-                stretched, sizes = triangles_of(piece)
-                found = {TRIANGLE: stretched, HINGE: hinges_of(piece, sizes)}
-            else:
-                stretched, sizes = segments_of(piece)
-                found = {SEGMENT: stretched, BEND: bends_of(piece, sizes)}
-            self.shares.append((stretched.ends, sizes))
+            found, sizes = elements_of(piece)
+            self.shares.append((next(iter(found.values())).ends, sizes))
             for kind, part in found.items():
                 collected[kind].append(part._replace(ends=part.ends + first))
                 self.owned[kind][number] = len(part.ends)
@@ -79,7 +72,7 @@ class Layout:
         first, at = {}, self.vertices
         for kind in KINDS:
             first[kind] = at
-            at += self.counts[kind] * VERTICES[kind] ** power
+            at += self.counts[kind] * KINDS[kind].vertices ** power
         return first, at
 
     def _matrix(self) -> Matrix:
@@ -87,7 +80,7 @@ class Layout:
         numbers[self.free] = np.arange(len(self.free))
         rows, columns = [np.arange(self.vertices)], [np.arange(self.vertices)]
         for kind in KINDS:
-            ends, v = self.parts[kind].ends, VERTICES[kind]
+            ends, v = self.parts[kind].ends, KINDS[kind].vertices
             rows.append(np.repeat(ends, v, axis=1).ravel())
             columns.append(np.tile(ends, (1, v)).ravel())
         i, j = numbers[np.concatenate(rows)], numbers[np.concatenate(columns)]
@@ -110,8 +103,8 @@ class Layout:
 
 
 def _joined(kind: str, parts: Sequence[Part]) -> Part:
-    ends = [np.zeros((0, VERTICES[kind]), np.int64), *[part.ends for part in parts]]
-    rest = [np.zeros((0, REST_NUMBERS[kind])), *[part.rest for part in parts]]
+    ends = [np.zeros((0, KINDS[kind].vertices), np.int64), *[part.ends for part in parts]]
+    rest = [np.zeros((0, KINDS[kind].rest)), *[part.rest for part in parts]]
     return Part(np.concatenate(ends), np.concatenate(rest), np.concatenate([np.zeros(0), *[p.strain for p in parts]]))
 
 

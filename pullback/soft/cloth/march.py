@@ -1,4 +1,4 @@
-"""A rollout of sheets and ropes as a function of ten tensors, with its adjoint along a plan of checkpoints."""
+"""A rollout of sheets and ropes as a function of tensors, with its adjoint along a plan of checkpoints."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 from pullback.rollout.checkpoint import ADVANCE, RESTORE, SAVE, VJP, Schedule
 from pullback.soft.cloth.equations import Equations
-from pullback.soft.cloth.layout import KINDS
 from pullback.soft.cloth.step import Drive, advance, pull_back
+from pullback.soft.cloth.strain_kernels import KINDS
 
 Tensor = torch.Tensor
 
 
 class Inputs(NamedTuple):
-    """x, v (B, n, 3), masses (B, n), gravity (B, 3), force (N or 1, B, n, 3), pins (N, B, p, 3); numbers by kind."""
+    """x, v (B, n, 3), masses (B, n), gravity (B, 3), force (N or 1, B, n, 3), pins (N, B, p, 3); numbers of kinds."""
 
     x: Tensor
     v: Tensor
@@ -25,14 +25,11 @@ class Inputs(NamedTuple):
     gravity: Tensor
     force: Tensor
     pins: Tensor
-    triangle: Tensor
-    segment: Tensor
-    hinge: Tensor
-    bend: Tensor
+    numbers: Sequence[Tensor]
 
     def drive(self, step: int) -> Drive:
         """Return what drives a step."""
-        numbers = dict(zip(KINDS, self[6:]))
+        numbers = dict(zip(KINDS, self.numbers))
         return Drive(self.masses, self.gravity, self.force[step % len(self.force)], self.pins[step], numbers, None)
 
 
@@ -59,7 +56,7 @@ class ClothMarch:
 
     def forward(self, inputs: Sequence[Tensor], keep: bool) -> tuple[tuple[Tensor, ...], Any]:
         """Do all steps."""
-        given = Inputs(*inputs)
+        given = Inputs(*inputs[:6], numbers=inputs[6:])
         x, v = given.x.contiguous(), given.v.contiguous()
         wanted = set(self.schedule.kept(self.steps).tolist()) if keep else set()
         kept, reactions = [], []
@@ -89,7 +86,7 @@ class ClothMarch:
         self, kept: Any, wanted: Sequence[bool], adj_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """Walk back along the plan; the state after a step is the one that was walked through before."""
-        given, plan = Inputs(*inputs), self.schedule.plan(self.steps)
+        given, plan = Inputs(*inputs[:6], numbers=inputs[6:]), self.schedule.plan(self.steps)
         adj = _Cotangents(given, adj_outputs, self.frames)
         adj.observe(self.steps)
         slots: dict[int, Any] = dict(enumerate(kept))
@@ -113,7 +110,7 @@ class ClothMarch:
                 end = x
         numbers = [self.equations.adj_numbers.get(kind) for kind in KINDS]
         found = [adj.x, adj.v, adj.masses, adj.gravity, adj.force, adj.pins]
-        found += [y.clone() if y is not None else torch.zeros_like(x) for y, x in zip(numbers, given[6:])]
+        found += [y.clone() if y is not None else torch.zeros_like(x) for y, x in zip(numbers, given.numbers)]
         return tuple(y.reshape(x.shape) if want else None for y, x, want in zip(found, inputs, wanted))
 
 

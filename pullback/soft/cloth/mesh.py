@@ -1,13 +1,17 @@
-"""Rest numbers of elements, and hinges between triangles: docs/derivations/cloth.md, section 2."""
+"""Which elements a piece has, and their numbers at rest and of its material: docs/derivations/cloth.md, section 2."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from pullback.core.errors import PullbackError
+from pullback.soft.cloth.materials import Cord, Fabric
 from pullback.soft.cloth.pieces import PLATE, Rope, Sheet
+from pullback.soft.cloth.strain_kernels import BEND, HINGE, SEGMENT, TRIANGLE
+from pullback.soft.materials import tensor_like
 
 
 class Part(NamedTuple):
@@ -16,6 +20,22 @@ class Part(NamedTuple):
     ends: np.ndarray
     rest: np.ndarray
     strain: np.ndarray
+
+
+def elements_of(piece: Sheet | Rope) -> tuple[dict[str, Part], np.ndarray]:
+    """Return the elements of a piece by kind, first those that have its mass, and their areas or lengths (m,)."""
+    if isinstance(piece, Sheet):
+        triangles, areas = triangles_of(piece)
+        return {TRIANGLE: triangles, HINGE: hinges_of(piece, areas)}, areas
+    segments, lengths = segments_of(piece)
+    return {SEGMENT: segments, BEND: bends_of(piece, lengths)}, lengths
+
+
+def numbers_of(material: Fabric | Cord, like: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    """Return the numbers of elements by kind, without the strain at rest."""
+    stretched, bent = (TRIANGLE, HINGE) if isinstance(material, Fabric) else (SEGMENT, BEND)
+    bending = [tensor_like(material.bending, like), tensor_like(material.bending_damping, like)]
+    return {stretched: material.stretching(like), bent: bending}
 
 
 def triangles_of(sheet: Sheet) -> tuple[Part, np.ndarray]:

@@ -11,10 +11,9 @@ import torch
 from pullback.core.custom_vjp import call
 from pullback.core.errors import PullbackError
 from pullback.soft.cloth.equations import Equations
-from pullback.soft.cloth.layout import KINDS
 from pullback.soft.cloth.sim import ClothSim, ClothState
 from pullback.soft.cloth.step import Drive, advance, pull_back
-from pullback.soft.cloth.strain_kernels import NUMBERS
+from pullback.soft.cloth.strain_kernels import KINDS
 from pullback.soft.touch import ShapeKinds
 from pullback.spatial.rotations_torch import quaternion_from_vector, rotation_from_quaternion
 
@@ -93,9 +92,9 @@ class ClothSteps:
     def __init__(self, side: ClothSide, numbers: Tensor, gravity: Tensor, drive: Tensor) -> None:
         self.side, self.equations, self.drive, self.gravity = side, side.equations, drive, gravity
         counts = side.cloth.layout.counts
-        sizes = [side.cloth.vertices, *[counts[kind] * NUMBERS[kind] for kind in KINDS]]
+        sizes = [side.cloth.vertices, *[counts[kind] * row.numbers for kind, row in KINDS.items()]]
         self.masses, *rows = numbers.split(sizes, 1)
-        self.numbers = [x.reshape(side.worlds, -1, NUMBERS[kind]) for x, kind in zip(rows, KINDS)]
+        self.numbers = [x.reshape(side.worlds, -1, row.numbers) for x, row in zip(rows, KINDS.values())]
         self.failed_at = np.where(side.failed_at >= 0, 0, -1)
 
     def __call__(self, step: int, flat: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,11 +155,10 @@ class _Step:
         numbers = [equations.adj_numbers.get(kind) for kind in KINDS]
         values = [found.x, found.v, found.masses, found.gravity, found.pins]
         values += [
-            torch.zeros_like(y) if x is None else x.clone().reshape(y.shape) for x, y in zip(numbers, inputs[5:9])
+            torch.zeros_like(y) if x is None else x.clone().reshape(y.shape) for x, y in zip(numbers, inputs[5:-2])
         ]
         return tuple(y if want else None for y, want in zip([*values, *found.shapes], wanted))
 
     def _drive(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Drive]:
-        x, v, masses, gravity, pins, *rest = (y.contiguous() for y in inputs)
-        shapes = rest[4], rest[5]
-        return x, v, Drive(masses, gravity, torch.zeros_like(x), pins, dict(zip(KINDS, rest[:4])), shapes)
+        x, v, masses, gravity, pins, *numbers, before, after = (y.contiguous() for y in inputs)
+        return x, v, Drive(masses, gravity, torch.zeros_like(x), pins, dict(zip(KINDS, numbers)), (before, after))

@@ -16,11 +16,12 @@ from pullback.core.tensors import REAL
 from pullback.core.threads import get_num_threads
 from pullback.rollout.checkpoint import Every, Schedule, schedule_from
 from pullback.soft.cloth.equations import Equations, Settings
-from pullback.soft.cloth.layout import KINDS, Layout
+from pullback.soft.cloth.layout import Layout
 from pullback.soft.cloth.march import ClothMarch
 from pullback.soft.cloth.materials import Cord, Fabric, spread
+from pullback.soft.cloth.mesh import numbers_of
 from pullback.soft.cloth.pieces import Rope, Sheet, velocities
-from pullback.soft.cloth.strain_kernels import BEND, HINGE, NUMBERS, SEGMENT, TRIANGLE
+from pullback.soft.cloth.strain_kernels import KINDS, SEGMENT, TRIANGLE
 from pullback.soft.frames import checked_frames
 from pullback.soft.materials import tensor_like
 
@@ -321,13 +322,12 @@ class ClothSim:
         at = dict.fromkeys(KINDS, 0)
         for number, piece in enumerate(self.pieces):
             material, name = self._material(piece, materials), f"{type(piece.material).__name__} of {piece.name!r}"
-            stretched, bent = (TRIANGLE, HINGE) if isinstance(piece, Sheet) else (SEGMENT, BEND)
-            for kind, rows in ((stretched, material.stretching(like)), (bent, _bending(material, like))):
+            for kind, rows in numbers_of(material, like).items():
                 count = self.layout.owned[kind][number]
                 strain = torch.as_tensor(self.layout.parts[kind].strain[at[kind] : at[kind] + count])
                 at[kind] += count
-                found[kind].append(spread([*rows, strain][: NUMBERS[kind]], name, worlds, count))
-        empty = {kind: torch.zeros(worlds, 0, NUMBERS[kind], dtype=torch.float64) for kind in KINDS}
+                found[kind].append(spread([*rows, strain][: KINDS[kind].numbers], name, worlds, count))
+        empty = {kind: torch.zeros(worlds, 0, row.numbers, dtype=torch.float64) for kind, row in KINDS.items()}
         return [torch.cat([empty[kind], *found[kind]], 1) for kind in KINDS]
 
     def _equations_for(self, worlds: int) -> Equations:
@@ -346,10 +346,6 @@ class ClothSim:
             f"step {step} of the cloth could not be solved in world {world}: forces or pins ask for more than it "
             f"bears, or a rope is folded flat; use a smaller dt, slower pins or more bending (check=False: NaN there)"
         )
-
-
-def _bending(material: Fabric | Cord, like: Tensor) -> list[Tensor]:
-    return [tensor_like(material.bending, like), tensor_like(material.bending_damping, like)]
 
 
 def _check_positive(**values: float) -> None:

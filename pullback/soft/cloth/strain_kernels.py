@@ -1,6 +1,6 @@
 """Strains of the four kinds of element, their derivatives and stiffness: docs/derivations/cloth.md, section 2.
 
-Each kind has: how many vertices and strains, and functions of its vertices X (a row each) and rest numbers:
+Each kind has a row in `KINDS`, at the end, and functions of its vertices X (a row each) and rest numbers:
 
     strain     s
     slope      ds/dx_i
@@ -11,44 +11,33 @@ Each kind has: how many vertices and strains, and functions of its vertices X (a
 """
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 
 from pullback.core.modules import kernel_module, made_once
 
 TRIANGLE, SEGMENT, HINGE, BEND = "triangle", "segment", "hinge", "bend"
-VERTICES: dict[str, int] = {TRIANGLE: 3, SEGMENT: 2, HINGE: 4, BEND: 3}
-STRAINS: dict[str, int] = {TRIANGLE: 3, SEGMENT: 1, HINGE: 1, BEND: 3}
-REST_NUMBERS: dict[str, int] = {TRIANGLE: 7, SEGMENT: 1, HINGE: 1, BEND: 2}
-"""Triangle: slopes of the three weights by both material coordinates, area. Segment: length. Hinge: weight.
-Bend: product of the lengths, half their sum."""
-NUMBERS: dict[str, int] = {TRIANGLE: 5, SEGMENT: 3, HINGE: 3, BEND: 2}
-"""Triangle: C11, C12, C22, shear [N/m], damping [s]. Others: stiffness, damping [s], and strain at rest of those that
-have one."""
-DAMPING: dict[str, int] = {TRIANGLE: 4, SEGMENT: 1, HINGE: 1, BEND: 1}
 
 
 @made_once
 def strain_functions(kind: str, real: Any) -> SimpleNamespace:
     """Return the functions of a kind of element, and its types."""
-    make = {TRIANGLE: _triangle, SEGMENT: _segment, HINGE: _hinge, BEND: _bend}[kind]
-    count, strains = VERTICES[kind], STRAINS[kind]
+    row = KINDS[kind]
     types = SimpleNamespace(
         real=real,
-        count=count,
-        strains=strains,
+        count=row.vertices,
+        strains=row.strains,
         vec=wp.types.vector(3, real),
         mat=wp.types.matrix((3, 3), real),
-        X=wp.types.matrix((count, 3), real),
-        S=wp.types.vector(strains, real),
-        G=wp.types.matrix((strains, 3), real),
-        rest=wp.types.vector(REST_NUMBERS[kind], real),
-        numbers=wp.types.vector(NUMBERS[kind], real),
+        X=wp.types.matrix((row.vertices, 3), real),
+        S=wp.types.vector(row.strains, real),
+        G=wp.types.matrix((row.strains, 3), real),
+        rest=wp.types.vector(row.rest, real),
+        numbers=wp.types.vector(row.numbers, real),
         module=kernel_module(f"cloth_{kind}", real),
     )
-    functions = make(types)
-    return SimpleNamespace(**vars(types), **functions)
+    return SimpleNamespace(**vars(types), **row.make(types))
 
 
 def _triangle(t: SimpleNamespace) -> dict[str, Any]:
@@ -361,3 +350,29 @@ def _with_rest(t: SimpleNamespace) -> dict[str, Any]:
 
 def _named(*functions: Any) -> dict[str, Any]:
     return {function.func.__name__: function for function in functions}
+
+
+class Kind(NamedTuple):
+    """A kind of element: its functions, how many vertices, strains and rest numbers, and numbers of its material.
+
+    Of these `damping` says which is the damping [s]; the strain at rest comes last, of those that have one.
+    """
+
+    make: Any
+    vertices: int
+    strains: int
+    rest: int
+    numbers: int
+    damping: int
+
+
+KINDS: dict[str, Kind] = {
+    # rest: slopes of the three weights by both material coordinates, area; numbers: C11, C12, C22, shear [N/m], damping
+    TRIANGLE: Kind(_triangle, vertices=3, strains=3, rest=7, numbers=5, damping=4),
+    # rest: length
+    SEGMENT: Kind(_segment, vertices=2, strains=1, rest=1, numbers=3, damping=1),
+    # rest: weight
+    HINGE: Kind(_hinge, vertices=4, strains=1, rest=1, numbers=3, damping=1),
+    # rest: product of the lengths, half their sum
+    BEND: Kind(_bend, vertices=3, strains=3, rest=2, numbers=2, damping=1),
+}
