@@ -54,7 +54,8 @@ def spread(times: list[float]) -> dict[str, float]:
 
 
 def markdown(headings: list[str], rows: list[list[str]]) -> list[str]:
-    """Return a table as lines."""
+    """Return a table as lines; a bar in a reason would end its cell."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
 
 
