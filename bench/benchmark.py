@@ -47,6 +47,10 @@ class NoResultError(Exception):
     """Why a cell has no figures."""
 
 
+NOT_MEASURED: Row = {"failed": "–"}
+"""What stands in a table where there is no row."""
+
+
 def spread(times: list[float]) -> dict[str, float]:
     """Return median, quartiles and number of times."""
     quarters = quantiles(times, n=4) if len(times) > 2 else (min(times), median(times), max(times))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Bar, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.environments import run_in
 from bench.laikagos import JOINTS, peer_urdf, peer_xml
 from bench.mujoco_models import MujocoRollout
@@ -87,9 +87,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
     """Return one line for each engine."""
     body = []
     for name in PEERS:
-        row = rows.get(name)
-        if row is None:
-            continue
+        row = rows.get(name, NOT_MEASURED)
         if "failed" in row:
             body.append([name, row["failed"], *[""] * 8])
             continue

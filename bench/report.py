@@ -47,7 +47,8 @@ def write_page(
     lines = [
         "# Measured against today's tools", "",
         "Written by `make bench-all` (`bench/all.py`); do not edit. Rows: [benchmarks.json](benchmarks.json). Ratios",
-        "are of figures of one run; times are medians, with quartiles where several calls were timed.", "",
+        "are of figures of one run; times are medians, with quartiles where several calls were timed. –: not measured.",
+        "",
     ]  # fmt: skip
     verdicts = {True: "met", False: "**missed**", None: "not measured"}
     ordered = sorted(bars, key=lambda bar: (bar.holds is not False, bar.holds is None))

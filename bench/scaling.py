@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import pullback as pb
-from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.laikagos import Standing, forward_and_backward, stand
 from bench.mujoco_models import GRAVITY, TIME_STEP
 
@@ -77,9 +77,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
     for kind in SIZES:
         found = []
         for size in SIZES[kind]:
-            row = rows.get(f"{kind}/{size}")
-            if row is None:
-                continue
+            row = rows.get(f"{kind}/{size}", NOT_MEASURED)
             if "failed" in row:
                 body.append([kind, f"{size:,}", row["failed"], ""])
                 continue

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from bench.benchmark import (
+    NOT_MEASURED,
     Bar,
     Benchmark,
     Cell,
@@ -114,9 +115,8 @@ def tables(rows: dict[str, Row]) -> list[str]:
     for title, cell in parts.items():
         body = []
         for name in COMPETITORS:
-            found = [rows.get(f"{name}/{steps}") for steps in LENGTHS]
-            if any(found):
-                body.append([name, *(text_of(row, cell) for row in found)])
+            found = [rows.get(f"{name}/{steps}", NOT_MEASURED) for steps in LENGTHS]
+            body.append([name, *(row.get("failed") or cell(row) for row in found)])
         lines += [f"**{title}**", "", *markdown(["steps", *(f"{n:,}" for n in LENGTHS)], body), ""]
     body = []
     for name in COMPETITORS:
@@ -130,11 +130,6 @@ def tables(rows: dict[str, Row]) -> list[str]:
             ])  # fmt: skip
     headings = ["", "compiling", "differs by", "times our forward and backward", "times our memory", "versions"]
     return lines + markdown(headings, body)
-
-
-def text_of(row: Row | None, cell: Any) -> str:
-    """Return a cell's text, why it is empty, or a dash."""
-    return "–" if row is None else row["failed"] if "failed" in row else cell(row)
 
 
 def plot(rows: dict[str, Row], path: str) -> None:

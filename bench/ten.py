@@ -7,7 +7,7 @@ from itertools import product
 
 import torch
 
-from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.laikagos import forward_and_backward, stand
 from bench.sim import INTERVALS, MB, ROBOTS, in_child_memory
 from bench.timing import times_in_turns
@@ -53,9 +53,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
     """Return a line for each cell."""
     body = []
     for steps, k in product(STEPS, INTERVALS):
-        row = rows.get(f"{steps}/{k}")
-        if row is None:
-            continue
+        row = rows.get(f"{steps}/{k}", NOT_MEASURED)
         if "failed" in row:
             body.append([f"{steps:,}", f"{k}", row["failed"], "", "", ""])
             continue

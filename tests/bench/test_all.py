@@ -10,7 +10,7 @@ import torch
 
 import pullback as pb
 from bench import all as bench_all
-from bench import scaling, tapes, ten
+from bench import engines, models, scaling, tapes, ten
 from bench.benchmark import Benchmark, Cell, NoResultError, Options, markdown, spread
 from bench.environments import run_in
 from bench.laikago_arrays import laikago_arrays
@@ -140,10 +140,20 @@ def test_pages_name_what_has_no_figures():
     assert [(bar.figure, bar.holds) for bar in bars] == [("over 180 s", None)] * 2
 
 
+def test_pages_show_what_was_not_measured():
+    for each in (tapes, engines, models, ten, scaling):
+        names = each.BENCHMARK.cells(Options())
+        lines = each.tables({})
+        assert sum(line.count("| – ") for line in lines) >= len(names)
+    assert "| Brax, positional | – |  |  |  |  |  |  |  |  |" in engines.tables({})
+
+
 def test_ten_robots_are_shown_by_interval_in_whatever_order_they_were_measured():
     row = {"steps": 1000, "memory": 1.0, **{name: spread([1.0]) for name in WAYS}}
     rows = {f"1000/{k}": row | {"interval": k} for k in (1, 100, 10)}
-    assert [line.split(" | ")[1] for line in ten.tables(rows)[2:]] == ["1", "10", "100"]
+    lines = [line.split(" | ") for line in ten.tables(rows)[2:]]
+    assert [line[1] for line in lines[:7]] == ["1", "2", "5", "10", "20", "50", "100"]
+    assert [line[1] for line in lines if line[2] != "–"] == ["1", "10", "100"]
 
 
 def test_spread_is_median_and_quartiles():
