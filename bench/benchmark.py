@@ -47,6 +47,10 @@ class NoResultError(Exception):
     """Why a cell has no figures."""
 
 
+NOT_MEASURED: Row = {"failed": "–"}
+"""What stands in a table where there is no row."""
+
+
 def spread(times: list[float]) -> dict[str, float]:
     """Return median, quartiles and number of times."""
     quarters = quantiles(times, n=4) if len(times) > 2 else (min(times), median(times), max(times))
@@ -54,7 +58,8 @@ def spread(times: list[float]) -> dict[str, float]:
 
 
 def markdown(headings: list[str], rows: list[list[str]]) -> list[str]:
-    """Return a table as lines."""
+    """Return a table as lines; a bar in a reason would end its cell."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
 
 

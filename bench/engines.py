@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Bar, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.environments import run_in
 from bench.laikagos import JOINTS, peer_urdf, peer_xml
 from bench.mujoco_models import MujocoRollout
@@ -87,9 +87,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
     """Return one line for each engine."""
     body = []
     for name in PEERS:
-        row = rows.get(name)
-        if row is None:
-            continue
+        row = rows.get(name, NOT_MEASURED)
         if "failed" in row:
             body.append([name, row["failed"], *[""] * 8])
             continue
@@ -170,11 +168,12 @@ BENCHMARK = Benchmark(
     "engine's own loss along 5 random directions, at up to 1,024 step sizes h in each of ten ranges (as many as 20 s "
     "allow): slope + a h² + b h⁴ + c h⁶ is fitted, the fit of the smallest error taken (the standard error, and what "
     "a term in h⁸ would change), and the worst direction counts, relative to the root mean square of the slopes, ± "
-    "that error in the worst direction; an error of its size is the differences'. Only our row and that of MuJoCo's "
-    "PGS without warm start are so; the others have 64 step sizes and one term less. By the converged loss, which the "
-    "bar goes by: the same gradient against differences of the same loss with the solver of contacts run to rounding, "
-    "where an engine has settings for that (tolerance 1e-15; ours and MuJoCo up to 1,000 iterations). Ours is also "
-    "compared with PyTorch's autograd of the same physics (`bench/peers/laikago_step.py`), along the same directions. "
+    "that error in the worst direction; an error of its size is the differences'. Of the published rows only ours and "
+    "that of MuJoCo's PGS without warm start are so; the others have 64 step sizes and one term less. By the "
+    "converged loss, which the bar goes by: the same gradient against differences of the same loss with the solver of "
+    "contacts run to rounding, where an engine has settings for that (tolerance 1e-15; ours and MuJoCo up to 1,000 "
+    "iterations). Ours is also compared with PyTorch's autograd of the same physics (`bench/peers/laikago_step.py`), "
+    "along the same directions. "
     "Where the robot does not stand, the row does not count.",
     cells,
     tables,

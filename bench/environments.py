@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import resource
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,35 +58,72 @@ def python_of(name: str) -> str:
     """Return the interpreter of an environment, made if need be; "" is this one."""
     if not name:
         return sys.executable
-    packages, folder = wanted(name), cache() / name
-    python, stamp = folder / "bin" / "python", folder / "installed.json"
-    if not stamp.exists() or json.loads(stamp.read_text())["packages"] != packages:
-        print(f"  making the environment of {name}: {', '.join(packages)}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        if "torch" in packages:
-            (here,) = folder.glob("lib/python*/site-packages")
-            (here / "zz_beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        pins = folder / "constraints.txt"
-        pins.write_text(f"torch=={version('torch').split('+')[0]}\n")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(pins)]
-        install += packages
-        reason = ""
-        try:
-            done = subprocess.run(install, capture_output=True, text=True, timeout=INSTALLING, check=False)
-            if done.returncode != 0:
-                errors = [line for line in done.stderr.splitlines() if "ERROR" in line] or [done.stderr[-200:]]
-                reason = errors[0].replace("ERROR: ", "")
-        except subprocess.TimeoutExpired:
-            reason = f"not installed after {INSTALLING} s"
-        stamp.write_text(json.dumps({"packages": packages, "reason": reason}))
-    reason = json.loads(stamp.read_text())["reason"]
+    packages, folder = tuple(wanted(name)), cache() / name
+    reason = _made(name, packages, folder)
     if reason:
         raise NoResultError(f"does not install: {reason[:160]}")
-    return str(python)
+    return str(folder / "bin" / "python")
+
+
+@lru_cache
+def _made(name: str, packages: tuple[str, ...], folder: Path) -> str:
+    """Make an environment unless it is there; return why that fails, which another run tries again."""
+    stamp, torch = folder / "installed.json", version("torch").split("+")[0]
+    about = {"packages": list(packages), "python": platform.python_version(), "torch": torch}
+    if not (stamp.exists() and json.loads(stamp.read_text()) == about):
+        print(f"  making the environment of {name}: {', '.join(packages)}", flush=True)
+        reason = _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        if not reason:
+            pins = folder / "constraints.txt"
+            pins.write_text(f"torch=={torch}\n")
+            _see_ours(folder, packages)
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            reason = _run([*pip, "-c", str(pins), *packages])
+        if reason:
+            return reason
+        stamp.write_text(json.dumps(about))
+    # of this checkout, when another one made it
+    _see_ours(folder, packages)
+    return ""
+
+
+def _see_ours(folder: Path, packages: tuple[str, ...]) -> None:
+    if "torch" in packages:
+        (here,) = folder.glob("lib/python*/site-packages")
+        (here / "zz_beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+
+def _run(command: list[str]) -> str:
+    """Run a command of an installation; return why it failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALLING, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not installed after {INSTALLING} s"
+    text = done.stderr or done.stdout
+    errors = [line for line in text.splitlines() if "ERROR" in line] or [text.strip()[-200:] or "no message"]
+    return errors[0].replace("ERROR: ", "") if done.returncode else ""
 
 
 def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
+
+
+def run_alone(command: list[str], environment: dict[str, str], log: Path, cap: float) -> int:
+    """Run a program, its errors into a log; what it starts ends with it. Return its exit status."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_limit,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        return process.wait(cap)
+    except subprocess.TimeoutExpired:
+        raise NoResultError(f"over {cap:.0f} s") from None
+    finally:
+        # compilers that it has started would slow the next program down
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[str, np.ndarray]:
@@ -96,16 +137,13 @@ def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[s
         paths = [str(Path(folder) / each) for each in ("job.npz", "result.npz")]
         np.savez(paths[0], **job)
         command = [python, "-m", f"bench.peers.{module}", *paths]
-        try:
-            done = subprocess.run(
-                command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=cap, preexec_fn=_limit
-            )
-        except subprocess.TimeoutExpired:
-            raise NoResultError(f"over {cap:.0f} s") from None
-        if done.returncode != 0:
-            last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        log = Path(folder) / "errors.txt"
+        code = run_alone(command, environment, log, cap)
+        if code != 0:
+            errors = log.read_text(errors="replace")
+            last = [line for line in errors.splitlines() if line.strip()][-1:] or [f"no message, exit status {code}"]
             signs = ("MemoryError", "bad_alloc", "not enough memory", "RESOURCE_EXHAUSTED", "Out of memory")
-            full = done.returncode == -9 or any(sign in done.stderr for sign in signs)
-            raise NoResultError("out of memory (10 GB)" if full else f"failed: {' '.join(last)[:200]}")
+            full = code == -signal.SIGKILL or any(sign in errors for sign in signs)
+            raise NoResultError("out of memory (10 GB)" if full else f"failed: {last[0][:200]}")
         with np.load(paths[1]) as result:
             return dict(result)

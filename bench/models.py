@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import numpy as np
 
 import pullback as pb
-from bench.benchmark import Bar, Benchmark, Cell, Options, Row, figure, markdown, spread
-from bench.environments import cache, run_in
+from bench.benchmark import NOT_MEASURED, Bar, Benchmark, Cell, NoResultError, Options, Row, figure, markdown, spread
+from bench.environments import INSTALLING, cache, python_of, run_in
 from bench.peers.library import NAMES
 from pullback.description.tree import Tree
 
@@ -25,21 +25,25 @@ OURS = "Pullback"
 
 
 class Library(NamedTuple):
-    """A program of bench/peers, the environment it needs, its settings, and how close its results must be to ours."""
+    """A program of bench/peers, the environment it needs, its settings, and how close its results must be to ours.
+
+    One that compiles a library by itself `builds`.
+    """
 
     module: str
     environment: str = ""
     settings: Mapping[str, Any] = MappingProxyType({})
     same: float = SAME
+    builds: bool = False
 
 
 LOOPS = {"folder": str(cache() / "pinocchio_loops")}
 LIBRARIES = {
     OURS: Library("pullback_models"),
-    "Pinocchio, C++": Library("pinocchio_models", "codegen", LOOPS),
-    "Pinocchio, generated C": Library("pinocchio_models", "codegen", {**LOOPS, "codegen": True}),
-    "JaxSim": Library("jaxsim_models", "jaxsim", {"kept": str(cache() / "jaxsim_compiled")}),
-    "adam, JAX": Library("adam_models", "adam", {"kept": str(cache() / "adam_compiled")}),
+    "Pinocchio, C++": Library("pinocchio_models", "codegen", LOOPS, builds=True),
+    "Pinocchio, generated C": Library("pinocchio_models", "codegen", {**LOOPS, "codegen": True}, builds=True),
+    "JaxSim": Library("jaxsim_models", "jaxsim", {"kept": str(cache() / "jaxsim_code")}),
+    "adam, JAX": Library("adam_models", "adam", {"kept": str(cache() / "adam_code")}),
     # its placements are read in float32
     "pytorch_kinematics": Library("kinematics_models", "kinematics", same=1e-6),
     "DRM, float32": Library("drm_models", same=1e-3),
@@ -113,9 +117,14 @@ def angles_of(R: np.ndarray) -> tuple[float, float, float]:
 
 def measure(name: str, batch: int, options: Options) -> Row:
     """Measure one library and us; results are compared before times are looked at."""
+    if LIBRARIES[name].builds:
+        python_of(LIBRARIES[name].environment)
+        reason = built(name)
+        if reason:
+            raise NoResultError(f"does not build: {reason}")
     found = {}
     for each in (name, OURS):
-        module, environment, settings, _ = LIBRARIES[each]
+        module, environment, settings, *_ = LIBRARIES[each]
         # five functions, each with and without its gradient
         job = job_of(batch, {**settings, "seconds": options.seconds / 10})
         found[each] = run_in(environment, module, job, cap=options.cap)
@@ -128,6 +137,18 @@ def measure(name: str, batch: int, options: Options) -> Row:
         row[function] = entry_of(figures["functions"][function], batch, worst, LIBRARIES[name].same)
         row[function]["ours"] = entry_of(beside["functions"][function], batch)
     return row
+
+
+@lru_cache
+def built(name: str) -> str:
+    """Let a library build what it keeps, once a run, with as long as an installation has; return why it cannot."""
+    module, environment, settings, *_ = LIBRARIES[name]
+    print(f"  building {name}, unless it is there", flush=True)
+    try:
+        run_in(environment, module, job_of(1, {**settings, "build": True}), cap=INSTALLING)
+    except NoResultError as reason:
+        return str(reason)
+    return ""
 
 
 def error(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], key: str) -> float:
@@ -151,10 +172,10 @@ def cells(options: Options) -> dict[str, Cell]:
     return {f"{name}/{batch}": partial(measure, name, batch, options) for name in LIBRARIES for batch in BATCHES}
 
 
-def text_of(row: Row | None, function: str) -> str:
+def text_of(row: Row, function: str) -> str:
     """Return a function's time without and with its gradient [µs a robot], or why there is none."""
-    if row is None or "failed" in row:
-        return "–" if row is None else row["failed"]
+    if "failed" in row:
+        return row["failed"]
     entry = row[function]
     found = [figure(1e6 * entry[way]["median"]) if way in entry else "" for way in ("value", "both")]
     if found[0] and found[1]:
@@ -167,9 +188,8 @@ def tables(rows: dict[str, Row]) -> list[str]:
     lines = []
     for function in NAMES:
         body = [
-            [name, *(text_of(rows.get(f"{name}/{batch}"), function) for batch in BATCHES)]
+            [name, *(text_of(rows.get(f"{name}/{batch}", NOT_MEASURED), function) for batch in BATCHES)]
             for name in LIBRARIES
-            if any(key.startswith(f"{name}/") for key in rows)
         ]
         heading = f"**{function}: a robot [µs], alone / with its gradient**"
         lines += [heading, "", *markdown(["batch", *(f"{batch:,}" for batch in BATCHES)], body), ""]

@@ -33,15 +33,22 @@ def axes_of(count: int) -> Any:
     return plt.subplots(1, count, figsize=(5.2 * count, 4), layout="constrained")
 
 
+def name_ticks(axes: Any, values: Sequence[int]) -> None:
+    """Mark these values on a logarithmic horizontal axis, as plain numbers, and no others."""
+    axes.set_xticks(values, [f"{x:,}" for x in values])
+    axes.set_xticks([], minor=True)
+
+
 def write_page(
     path: Path, benchmarks: Sequence[Benchmark], results: dict[str, dict[str, Row]], bars: list[Bar]
 ) -> None:
     """Write the page and its pictures beside it."""
-    (path.parent / "images").mkdir(exist_ok=True)
+    (path.parent / "images").mkdir(parents=True, exist_ok=True)
     lines = [
         "# Measured against today's tools", "",
         "Written by `make bench-all` (`bench/all.py`); do not edit. Rows: [benchmarks.json](benchmarks.json). Ratios",
-        "are of figures of one run; times are medians, with quartiles where several calls were timed.", "",
+        "are of figures of one run; times are medians, with quartiles where several calls were timed. –: not measured.",
+        "",
     ]  # fmt: skip
     verdicts = {True: "met", False: "**missed**", None: "not measured"}
     ordered = sorted(bars, key=lambda bar: (bar.holds is not False, bar.holds is None))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import pullback as pb
-from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.laikagos import Standing, forward_and_backward, stand
 from bench.mujoco_models import GRAVITY, TIME_STEP
 
@@ -75,10 +75,16 @@ def tables(rows: dict[str, Row]) -> list[str]:
     """Return times over size, and the exponent of the three largest sizes of a kind."""
     body = []
     for kind in SIZES:
-        found = [row for size in SIZES[kind] if "forward" in (row := rows.get(f"{kind}/{size}", {}))]
-        for row in found:
-            times = [time_with_spread(row[way], 1e6 / max(row["size"], 1)) for way in ("forward", "backward")]
-            body.append([kind, f"{row['size']:,}", *times])
+        found = []
+        for size in SIZES[kind]:
+            row = rows.get(f"{kind}/{size}", NOT_MEASURED)
+            if "failed" in row:
+                body.append([kind, f"{size:,}", row["failed"], ""])
+                continue
+            times = [time_with_spread(row[way], 1e6 / max(size, 1)) for way in ("forward", "backward")]
+            body.append([kind, f"{size:,}", *times])
+            # none of something has no logarithm
+            found += [row] if size else []
         if len(found) > 2:
             body.append(
                 [kind, "**exponent**", *(f"**{figure(exponent(found, way))}**" for way in ("forward", "backward"))]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import torch
 
-from bench.benchmark import Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import NOT_MEASURED, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
 from bench.laikagos import forward_and_backward, stand
 from bench.sim import INTERVALS, MB, ROBOTS, in_child_memory
 from bench.timing import times_in_turns
@@ -43,12 +44,18 @@ def formula(row: Row) -> float:
     return (row["interval"] + 1) / 2 * forward + backward - forward
 
 
+def found_of(rows: dict[str, Row], steps: int) -> list[Row]:
+    """Return the rows of so many steps that have figures, by their interval."""
+    return [row for k in INTERVALS if "interval" in (row := rows.get(f"{steps}/{k}", {}))]
+
+
 def tables(rows: dict[str, Row]) -> list[str]:
     """Return a line for each cell."""
     body = []
-    for name, row in rows.items():
+    for steps, k in product(STEPS, INTERVALS):
+        row = rows.get(f"{steps}/{k}", NOT_MEASURED)
         if "failed" in row:
-            body.append([name, row["failed"], "", "", "", ""])
+            body.append([f"{steps:,}", f"{k}", row["failed"], "", "", ""])
             continue
         kilobytes = 1e3 * row["memory"] / row["steps"]
         body.append([
@@ -62,22 +69,24 @@ def tables(rows: dict[str, Row]) -> list[str]:
 
 def plot(rows: dict[str, Row], path: str) -> None:
     """Draw backward time beside the formula, and memory, over the interval."""
-    from bench.report import axes_of
+    from bench.report import axes_of, name_ticks
 
     picture, (left, right) = axes_of(2)
-    for steps in STEPS:
-        found = [row for row in rows.values() if row.get("steps") == steps]
-        intervals = [row["interval"] for row in found]
+    every = {steps: found_of(rows, steps) for steps in STEPS}
+    for steps, found in every.items():
         if found:
-            left.plot(
-                intervals, [1e6 * row["backward"]["median"] for row in found], "o-", label=f"ours, {steps:,} steps"
-            )
+            intervals = [row["interval"] for row in found]
+            times = [1e6 * row["backward"]["median"] for row in found]
+            left.plot(intervals, times, "o-", label=f"ours, {steps:,} steps")
             right.plot(intervals, [row["memory"] for row in found], "o-", label=f"{steps:,} steps")
-    if rows:
-        left.plot(intervals, [1e6 * formula(row) for row in found], "k--", label="the paper's formula")
-    left.set(xscale="log", yscale="log", xlabel="one state kept every k steps", ylabel="backward, a step [µs]")
-    right.set(xscale="log", xlabel="one state kept every k steps", ylabel="peak memory [MB]", ylim=(0, None))
+    most = max(every.values(), key=len)
+    times = [1e6 * formula(row) for row in most]
+    left.plot([row["interval"] for row in most], times, "k--", label="the paper's formula")
+    left.set(xscale="log", yscale="log", ylabel="backward, a step [µs]")
+    right.set(xscale="log", ylabel="peak memory [MB]", ylim=(0, None))
     for axes in (left, right):
+        axes.set_xlabel("one state kept every k steps")
+        name_ticks(axes, INTERVALS)
         axes.grid(alpha=0.3)
         axes.legend()
     picture.suptitle("Ten Laikagos in one world")

@@ -22,12 +22,12 @@ Function = Callable[..., Any]
 def operations_of(task: Task, functions: dict[str, Function]) -> tuple[Operations, float]:
     """Return the operations of functions of one robot, and what compiling them took [s]; FK is (position, rotation).
 
-    Compiled code is kept in a folder (`"kept"`), and how long it took when it was not there yet.
+    Compiled code is kept in a folder (`"kept"`), and how long each function took when it was not there yet.
     """
     folder = Path(task.settings["kept"])
+    folder.mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    taken = folder / f"seconds_{len(task.q)}"
     states = [jnp.array(x) for x in (task.q, task.qd, task.w)]
     found: Operations = {}
     compiling = 0.0
@@ -35,12 +35,14 @@ def operations_of(task: Task, functions: dict[str, Function]) -> tuple[Operation
         inputs = states[: 3 if name in ("RNEA", "ABA") else 1]
         try:
             found[name], seconds = time_of(partial(compiled, name, function, inputs, jnp.array(task.cotangents[name])))
-            compiling += seconds
+            # at once: a run that is stopped leaves the functions compiled so far
+            taken = folder / f"seconds_{len(task.q)}_{name}"
+            if not taken.exists():
+                taken.write_text(f"{seconds}")
+            compiling += float(taken.read_text())
         except Exception as error:
             found[name] = Operation(None, None, reason_of(error))
-    if not taken.exists():
-        taken.write_text(f"{compiling}")
-    return found, float(taken.read_text())
+    return found, compiling
 
 
 def compiled(name: str, function: Function, inputs: list[jax.Array], cotangent: jax.Array) -> Operation:

@@ -63,6 +63,10 @@ def run(prepare: Callable[[Task], tuple[Operations, float]], packages: tuple[str
     cotangents = {name: job[name] for name in NAMES}
     task = Task(urdf, sdf, link, job["q"], job["qd"], job["w"], cotangents, settings)
     operations, compiling = prepare(task)
+    if settings.get("build"):
+        # it was asked for what `prepare` keeps only
+        np.savez(sys.argv[2])
+        return
     results: dict[str, Array] = {}
     found: dict[str, Any] = {}
     for name in NAMES:

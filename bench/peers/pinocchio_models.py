@@ -42,8 +42,11 @@ def built(folder: Path, source: str, name: str, *flags: str) -> Path:
             next(each for each in Path(str(pinocchio.__file__)).parents if each.name == "cmeel.prefix") / "include"
         )
         found = [f"-I{include}", f"-I{include / 'eigen3'}"]
-        command = ["g++", *FLAGS, *flags, *LISTS, *found, str(HERE / source), "-o", str(program), "-ldl"]
+        # under its name once it is whole
+        unfinished = folder / f"{name}.new"
+        command = ["g++", *FLAGS, *flags, *LISTS, *found, str(HERE / source), "-o", str(unfinished), "-ldl"]
         subprocess.run(command, check=True)
+        unfinished.replace(program)
     return program
 
 

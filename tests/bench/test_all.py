@@ -1,6 +1,7 @@
 """The runner of all benchmarks: cells by name, rows kept apart, figures only after equal results."""
 
 import json
+import shlex
 from functools import partial
 
 import numpy as np
@@ -9,8 +10,8 @@ import torch
 
 import pullback as pb
 from bench import all as bench_all
-from bench import tapes
-from bench.benchmark import Benchmark, NoResultError, Options, spread
+from bench import engines, models, scaling, tapes, ten
+from bench.benchmark import Benchmark, Cell, NoResultError, Options, markdown, spread
 from bench.environments import run_in
 from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
@@ -21,6 +22,9 @@ from bench.peers.engine import errors_of
 # float64, 20 steps; impulses of sweeps stop where they change by less than 1e-11
 SAME = 1e-8
 
+TIMES = {"size": 0, "forward": spread([1.0]), "backward": spread([1.0])}
+WAYS = ("forward", "backward", "every_forward", "every_backward")
+
 
 def answer(value: float) -> dict:
     if value < 0.0:
@@ -28,8 +32,8 @@ def answer(value: float) -> dict:
     return {"value": value}
 
 
-def toy() -> Benchmark:
-    cells = {"fast/1": partial(answer, 1.0), "fast/2": partial(answer, 2.0), "gone": partial(answer, -1.0)}
+def toy(**more: Cell) -> Benchmark:
+    cells = {"fast/1": partial(answer, 1.0), "fast/2": partial(answer, 2.0), "gone": partial(answer, -1.0), **more}
 
     def tables(rows: dict) -> list[str]:
         return [f"{name} {row.get('value', row.get('failed'))}" for name, row in rows.items()]
@@ -40,7 +44,9 @@ def toy() -> Benchmark:
 @pytest.fixture
 def runner(monkeypatch, tmp_path):
     monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(),))
-    return lambda *words: bench_all.main([*words, "--json", str(tmp_path / "rows.json")]), tmp_path
+    # a folder that is not there yet
+    path = tmp_path / "new" / "rows.json"
+    return lambda *words: bench_all.main([*words, "--json", str(path)]), path.parent
 
 
 def test_rows_of_several_runs_are_kept_in_one_file(runner):
@@ -71,6 +77,83 @@ def test_missing_leaves_rows_that_are_there(runner):
 def test_an_unknown_cell_is_an_error(runner):
     with pytest.raises(SystemExit, match="no cell begins with toy/fa; see --list"):
         runner[0]("toy/fa")
+
+
+def test_one_unknown_cell_of_several_is_an_error(runner):
+    with pytest.raises(SystemExit, match="no cell begins with toy/slow; see --list"):
+        runner[0]("toy/fast", "toy/slow")
+
+
+def test_a_cell_that_breaks_is_a_row_and_others_go_on(runner, monkeypatch, capsys):
+    def broken() -> dict:
+        raise ValueError("two\nlines")
+
+    run, folder = runner
+    monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(broken=broken, last=partial(answer, 3.0)),))
+    run()
+    rows = json.loads((folder / "rows.json").read_text())["toy"]
+    assert rows["broken"]["failed"] == "failed: ValueError: two lines"
+    assert rows["last"]["value"] == 3.0
+    printed = capsys.readouterr().out
+    assert "3 cells with figures, 2 without" in printed
+    assert "  toy/gone: does not install: no such package" in printed
+
+
+def test_an_interrupt_keeps_rows_and_says_how_to_go_on(runner, monkeypatch, capsys):
+    def interrupted() -> dict:
+        raise KeyboardInterrupt
+
+    run, folder = runner
+    stopping = toy(stop=interrupted, last=partial(answer, 3.0))
+    monkeypatch.setattr(bench_all, "BENCHMARKS", (stopping,))
+    with pytest.raises(SystemExit) as stopped:
+        run("toy")
+    assert stopped.value.code == 130
+    assert set(json.loads((folder / "rows.json").read_text())["toy"]) == {"fast/1", "fast/2", "gone"}
+    printed = capsys.readouterr().err
+    assert "stopped at toy/stop; the rows so far are kept in " in printed
+    command = shlex.split(printed.splitlines()[-1])
+    assert command[1:3] == ["-m", "bench.all"]
+    monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(stop=partial(answer, 5.0), last=partial(answer, 3.0)),))
+    (folder / "rows.json").write_text((folder / "rows.json").read_text().replace("1.0", "7.0"))
+    bench_all.main(command[3:])
+    rows = json.loads((folder / "rows.json").read_text())["toy"]
+    assert [rows[name]["value"] for name in ("fast/1", "stop", "last")] == [7.0, 5.0, 3.0]
+
+
+def test_going_on_from_a_cell_that_was_not_asked_for_is_an_error(runner):
+    with pytest.raises(SystemExit, match="no cell to go on from begins with toy/gone; see --list"):
+        runner[0]("toy/fast", "--from", "toy/gone")
+
+
+def test_a_bar_in_a_reason_stays_in_its_cell():
+    assert markdown(["a"], [["x | y"]])[2] == "| x \\| y |"
+
+
+def test_pages_name_what_has_no_figures():
+    gone = {"failed": "over 180 s"}
+    lines = scaling.tables({"contacts/0": TIMES, "contacts/5": TIMES | {"size": 5}, "contacts/20": gone})
+    assert "| contacts | 20 | over 180 s |  |" in lines
+    assert not any("exponent" in line for line in lines)
+    assert "| 5,000 | 2 | over 180 s |  |  |  |" in ten.tables({"5000/2": gone})
+    bars = tapes.bars({"PyTorch/1000": gone})
+    assert [(bar.figure, bar.holds) for bar in bars] == [("over 180 s", None)] * 2
+
+
+def test_pages_show_what_was_not_measured():
+    for each in (tapes, engines, models, ten, scaling):
+        names = each.BENCHMARK.cells(Options())
+        lines = each.tables({})
+        assert sum(line.count("| – ") for line in lines) >= len(names)
+    assert "| Brax, positional | – |  |  |  |  |  |  |  |  |" in engines.tables({})
+
+
+def test_ten_robots_are_shown_by_interval_in_whatever_order_they_were_measured():
+    row = {"steps": 1000, "memory": 1.0, **{name: spread([1.0]) for name in WAYS}}
+    rows = {f"1000/{k}": row | {"interval": k} for k in (1, 100, 10)}
+    lines = [line.split(" | ") for line in ten.tables(rows)[2:]]
+    assert [line[1] for line in lines[:7]] == ["1", "2", "5", "10", "20", "50", "100"]
+    assert [line[1] for line in lines if line[2] != "–"] == ["1", "10", "100"]
 
 
 def test_spread_is_median_and_quartiles():

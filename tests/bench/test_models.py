@@ -1,5 +1,6 @@
 """The robot benchmark: an arm as SDF, and figures only where results agree."""
 
+import json
 from xml.etree.ElementTree import fromstring
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 import pullback as pb
 from bench import models
-from bench.environments import run_in
+from bench.benchmark import NoResultError, Options
+from bench.environments import INSTALLING, run_in
 
 pytest.importorskip("diff_robot_data")
 
@@ -46,3 +48,24 @@ def test_angles_give_back_the_rotation():
     Ry = np.array([[c(pitch), 0, s(pitch)], [0, 1, 0], [-s(pitch), 0, c(pitch)]])
     Rz = np.array([[c(yaw), -s(yaw), 0], [s(yaw), c(yaw), 0], [0, 0, 1]])
     assert np.abs(Rz @ Ry @ Rx - R).max() < 1e-12
+
+
+def test_a_library_is_built_once_a_run_outside_of_the_cap(monkeypatch):
+    calls = []
+
+    def building(environment, module, job, *, cap):
+        calls.append((module, json.loads(job["settings"]).get("build"), cap))
+        raise NoResultError("no g++")
+
+    monkeypatch.setattr(models, "python_of", lambda environment: "python")
+    monkeypatch.setattr(models, "run_in", building)
+    models.built.cache_clear()
+    for batch in (1, 64):
+        with pytest.raises(NoResultError, match=r"does not build: no g\+\+"):
+            models.measure("Pinocchio, C++", batch, Options(cap=3.0))
+    models.built.cache_clear()
+    assert calls == [("pinocchio_models", True, INSTALLING)]
+
+
+def test_building_keeps_no_figures():
+    assert run_in("", "pullback_models", models.job_of(1, {"build": True}), cap=300) == {}
