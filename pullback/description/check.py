@@ -17,6 +17,8 @@ from pullback.description.tree import Drive, Joint, Link, Loop, Mimic, Tree
 
 MIMIC_JOINTS = tuple(name for kind in JOINT_KINDS if kind.nv == 1 for name in kind.types)
 AXIS_JOINTS = (*MIMIC_JOINTS, "planar")
+LARGEST_NUMBER = 1e100
+"""Of masses and inertias: squares of larger ones overflow."""
 
 
 def check_tree(tree: Tree, *, strict: bool = False, repair: bool = False) -> None:
@@ -119,6 +121,10 @@ def _check_mass(link: Link, source: str) -> None:
     numbers = np.concatenate([[link.mass], link.com, link.inertia.ravel()])
     if not np.isfinite(numbers).all():
         raise DescriptionError(f"{where}: mass, centre of mass or inertia is not finite; write finite numbers")
+    if np.abs(numbers).max() > LARGEST_NUMBER:
+        raise DescriptionError(
+            f"{where}: mass, centre of mass or inertia has a number of {np.abs(numbers).max():g}; write kg, m and kg·m²"
+        )
     if link.mass < 0.0:
         raise DescriptionError(f"{where}: mass is negative ({link.mass:g} kg); give zero or more")
 

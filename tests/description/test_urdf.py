@@ -376,3 +376,6 @@ def test_trees_written_by_hand_are_checked_too():
     nowhere = Link("base", float("nan"))
     with pytest.raises(DescriptionError, match=r"link 'base' in arm: mass, .* is not finite; write finite numbers"):
         check_tree(Tree("arm", [nowhere], [], source="arm"))
+    enormous = Link("base", 1.0, inertia=1e308 * np.eye(3))
+    with pytest.raises(DescriptionError, match=r"link 'base' in arm: mass, .* has a number of 1e\+308; write kg"):
+        check_tree(Tree("arm", [enormous], [], source="arm"))
