@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -138,5 +139,14 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"  {name}: {reason}", flush=True)
 
 
+def heed_signals() -> None:
+    """Let a closed terminal or `kill` end the command as Ctrl-C does: competitors would run on without it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # which `nohup` ignores
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 if __name__ == "__main__":
+    heed_signals()
     main()

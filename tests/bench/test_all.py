@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 from functools import partial
 
 import numpy as np
@@ -119,6 +120,19 @@ def test_an_interrupt_keeps_rows_and_says_how_to_go_on(runner, monkeypatch, caps
     bench_all.main(command[3:])
     rows = json.loads((folder / "rows.json").read_text())["toy"]
     assert [rows[name]["value"] for name in ("fast/1", "stop", "last")] == [7.0, 5.0, 3.0]
+
+
+def test_kill_ends_the_command_as_ctrl_c_does():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        bench_all.heed_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_going_on_from_a_cell_that_was_not_asked_for_is_an_error(runner):
