@@ -78,6 +78,7 @@ class WorldPrograms:
         substeps: int,
         double: bool,
         integrator: Smooth | None = None,
+        keeps_tree_energy: bool = True,
         splits: bool = False,
         ahead: float = 0.0,
     ) -> None:
@@ -90,7 +91,7 @@ class WorldPrograms:
         self.splits = splits
         self.ahead = ahead
         self.stages = integrator.stages if integrator else 0
-        self.has_trees = integrator is None and bool((arrays.parent >= 0).any())
+        self.has_trees = keeps_tree_energy and integrator is None and bool((arrays.parent >= 0).any())
         self.shapes: ShapeSet = shape_set(arrays)
         self._forget()
 

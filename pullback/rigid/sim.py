@@ -92,6 +92,7 @@ class Sim(Observations):
             substeps=substeps,
             double=dtype == torch.float64,
             integrator=SMOOTH.get(integrator),
+            keeps_tree_energy="tree_energy" not in without,
             splits=impacts == "split",
             ahead=ahead,
         )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pullback.rigid.compile.compile import SceneArrays
 
 Integrator = Literal["semi_implicit", "explicit", "rk4", "midpoint"]
-Part = Literal["contacts", "limits", "friction"]
+Part = Literal["contacts", "limits", "friction", "tree_energy"]
 Damping = Literal["explicit", "implicit"]
 Impacts = Literal["step", "split"]
 

@@ -260,8 +260,10 @@ class World(Bodies):
         `damping="explicit"` takes them at the state before it, as the integrators without contact do always.
         `integrator="rk4"`, of fourth order, `"midpoint"`, symplectic and of second order, and `"explicit"`, Euler's,
         are for motion without contact, joint limits and dry friction; `without=["contacts", "limits", "friction"]`
-        leaves any of these out. `impacts="split"` splits a step where something touches, so that gradients through
-        impacts are those of the physics (docs/impacts.md); `"step"` computes an impact where a step starts.
+        leaves any of these out. `without=["tree_energy"]` leaves out what keeps the energy of trees that turn fast: the
+        default steps are then those of plain semi-implicit Euler, as MuJoCo's. `impacts="split"` splits a step where
+        something touches, so that gradients through impacts are those of the physics (docs/impacts.md); `"step"`
+        computes an impact where a step starts.
         """
         from pullback.rigid.sim import Sim
 
