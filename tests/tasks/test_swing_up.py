@@ -73,10 +73,11 @@ def test_the_tip_reaches_the_top_and_mujoco_agrees(links, substeps):
     swing = solve(system, system.compile(substeps, "cpu"), starts=8, iterations=60, seed=0)
     assert swing.share >= 0.99
     assert swing.controls.abs().max() <= 10.0
-    # steps in which nothing turns far are those of MuJoCo; in longer ones trees keep their energy here
-    sim = system.compile(FINE, "cpu")
+    # one substep is a plain Euler step, as MuJoCo's; with more only short ones are: long ones keep the trees' energy
+    fine = 1 if substeps == 1 else FINE
+    sim = system.compile(fine, "cpu")
     total = system.returns(sim.rollout(sim.initial_state(), swing.controls[:, :1]).q).item()
-    assert by_mujoco(links, FINE, swing.controls[:, 0].numpy()) == pytest.approx(total, abs=1e-4)
+    assert by_mujoco(links, fine, swing.controls[:, 0].numpy()) == pytest.approx(total, abs=1e-4)
     if substeps == 8:
         # motors did nearly all of it
         assert abs(swing.ends(swing.energy.numerical)) < 0.05 * swing.ends(swing.energy.gained)

@@ -13,6 +13,7 @@ from pullback.core.errors import PullbackError
 from pullback.description.assets.cart_pole import POLE, POLE_LENGTH
 from pullback.description.assets.cart_pole import tree as cart_pole_tree
 from pullback.description.assets.pendulum import LENGTH
+from pullback.learn.envs.swing_up import left_out
 from pullback.rigid.sim import Sim
 from pullback.rigid.state import State, Trajectory
 from pullback.rigid.world.actuators import Torque
@@ -48,9 +49,8 @@ class System:
 
     def compile(self, substeps: int, device: torch.device | str) -> Sim:
         """Return the simulation; nothing touches anything."""
-        return self.world.compile(
-            dt=self.dt, dtype=torch.float64, device=device, substeps=substeps, without=["contacts"]
-        )
+        without = left_out(substeps)
+        return self.world.compile(dt=self.dt, dtype=torch.float64, device=device, substeps=substeps, without=without)
 
     def tip_position(self, q: Tensor) -> Tensor:
         """Return where the tip is (..., 3) [m]."""
