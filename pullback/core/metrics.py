@@ -82,7 +82,11 @@ def _numbers(search: Any) -> dict[str, float]:
     if history and is_dataclass(history[-1]) and not isinstance(history[-1], type):
         found = asdict(history[-1])
         found |= found.pop("extra", {})
-        return {name: float(x) for name, x in found.items() if isinstance(x, (int, float))}
+        # a list is one number for each of several: seeds, say
+        listed = {
+            f"{name}_{k}": x for name, many in found.items() if isinstance(many, list) for k, x in enumerate(many)
+        }
+        return {name: float(x) for name, x in {**found, **listed}.items() if isinstance(x, (int, float))}
     return {"loss": float(losses[-1])} if losses else {}
 
 

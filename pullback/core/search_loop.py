@@ -23,6 +23,8 @@ from pullback.core.metrics import log_iteration
 from pullback.core.ranks import launch_name, ranks, was_restarted
 from pullback.core.state_file import read_state, write_state
 
+RARER = 20.0
+"""Times as long as writing a checkpoint takes, until the next one is written."""
 FORMAT = "pullback search 2"
 """Written into every checkpoint; files with another format are refused."""
 
@@ -152,11 +154,11 @@ class SearchLoop:
     """Whether to show a progress bar."""
     console: Console | None = None
     save_every: float = 0.0
-    """Least time [s] between two checkpoints; the last state is always saved."""
+    """Least time [s] between two checkpoints, longer where writing one takes long; the last state is always saved."""
 
     def run(self, search: Search, checkpoint: Checkpoint | None = None) -> str:
         """Iterate, and return why the search ended: its own reason, "iterations" or "interrupted"."""
-        reason, saved_at = self._reason(search, stopped=False), time.perf_counter()
+        reason, saved_at, wait = self._reason(search, stopped=False), time.perf_counter(), self.save_every
         together = ranks()
         together.refuse_differences({"the search": self._fingerprint(search, checkpoint)})
         with gentle_interrupt() as stop, self._progress(stop) as progress, together.talking_before_steps():
@@ -166,12 +168,14 @@ class SearchLoop:
                     search.iterate()
                     log_iteration(self.label, search)
                     bar.update()
-                    late = checkpoint is not None and time.perf_counter() - saved_at >= self.save_every
+                    began = time.perf_counter()
+                    late = checkpoint is not None and began - saved_at >= wait
                     stopped, late = together.end_iteration(bool(stop), late)
                     reason = self._reason(search, stopped)
                     if checkpoint is not None and late:
                         checkpoint.save()
                         saved_at = time.perf_counter()
+                        wait = max(self.save_every, RARER * (saved_at - began)) if self.save_every else 0.0
             finally:
                 # also after an error or a second Ctrl-C: finished iterations that are not in the file yet; but an error
                 # on one of many ranks leaves the others elsewhere, and a state takes all of them
