@@ -71,7 +71,8 @@ class GymPendulum(Env):
         angle = (before.q + pi).remainder(2 * pi) - pi
         return -(angle.square() + 0.1 * before.qd.square() + 1e-3 * (TORQUE * action).square()).squeeze(1)
 
-    def _advance(self, state: State, control: Tensor) -> State:
+    def advance(self, state: State, control: Tensor) -> State:
+        """Take the step of Gymnasium's equations."""
         push = 3.0 * GRAVITY / (2.0 * LENGTH) * state.q.sin() + 3.0 / (MASS * LENGTH**2) * TORQUE * control
         rate = (state.qd + push * DT).clamp(-FASTEST, FASTEST)
         return State(state.q + rate * DT, rate, state.impulses)

@@ -18,6 +18,9 @@ import torch
 from pullback.core.errors import GradientError, PullbackError
 from pullback.learn.env import Env, Step
 from pullback.learn.replay import Rows
+from pullback.rigid.sim import Sim
+from pullback.rigid.state import State
+from pullback.rigid.world.integrators import SMOOTH
 
 Tensor = torch.Tensor
 
@@ -59,19 +62,53 @@ class Jacobian:
 def step_with_jacobian(env: Env, action: Tensor) -> tuple[Step, Jacobian]:
     """Advance all worlds under actions (B, nu); return the step, detached, and its Jacobian.
 
-    All n + 1 rows are pulled back at once: the rows are folded into the worlds, and the simulation is launched once.
+    The simulation's part of it is `sim.linearize`, one launch. An environment that steps otherwise, or a simulation
+    that cannot be linearized, is pulled back through: its n + 1 rows are folded into the worlds.
     """
+    linear = LinearStep(env.sim) if can_linearize(env) else None
     with torch.enable_grad():
         action = action.detach().requires_grad_()
         env.detach()
-        step = env.step(action)
+        step = env.step(action, linear)
         outputs = torch.cat([step.info["final_observation"], step.reward[:, None]], 1)
         slopes, good = _rows(outputs, action)
+    if linear is not None:
+        good = good & linear.good
     env.detach()
     info = {name: x.detach() for name, x in step.info.items()}
     step = step._replace(observation=step.observation.detach(), reward=step.reward.detach(), info=info)
     slopes = torch.where(good[:, None, None], slopes, torch.zeros_like(slopes))
     return step, Jacobian(slopes[:, :-1], slopes[:, -1], good)
+
+
+def can_linearize(env: Env) -> bool:
+    """Tell whether an environment's steps are those of a simulation that has `linearize`."""
+    sim = env.sim
+    steps_itself = type(env).advance is not Env.advance
+    return not steps_itself and sim.world.contact.kinks == "computed" and sim.integrator not in SMOOTH
+
+
+class LinearStep:
+    """A step of a simulation whose gradient by the controls is that of `sim.linearize`."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.good: Tensor
+        """Worlds (B,) of the last step whose Jacobian is finite."""
+
+    def __call__(self, state: State, control: Tensor) -> State:
+        """Return the state after a step."""
+        sim = self.sim
+        with torch.no_grad():
+            after = sim.step(state, control)
+            slopes = sim.linearize(state, control[None]).B[0]
+            finite = slopes.isfinite()
+            self.good = finite.flatten(1).all(1)
+            slopes = torch.where(finite, slopes, torch.zeros_like(slopes))
+        # zero, with the slope of the step
+        change = (slopes @ (control - control.detach())[..., None]).squeeze(-1)
+        q = sim.manifold.retract(after.q, change[:, : sim.nv])
+        return State(q, after.qd + change[:, sim.nv :], after.impulses)
 
 
 def _rows(outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

@@ -267,10 +267,13 @@ class Env(ABC):
         self.state, self.action = self.state.detach(), self.action.detach()
         return self._observe(self.state, self.action).detach()
 
-    def step(self, action: Tensor) -> Step:
-        """Advance all worlds by `dt` under actions (B, nu), which are clamped to [-1, 1]."""
+    def step(self, action: Tensor, advance: Callable[[State, Tensor], State] | None = None) -> Step:
+        """Advance all worlds by `dt` under actions (B, nu), which are clamped to [-1, 1].
+
+        `advance(state, control)` takes the place of the simulation's step: one with another gradient, say.
+        """
         action = self._check_action(action).clamp(-1.0, 1.0)
-        before, after = self.state, self._advance(self.state, self.control(action))
+        before, after = self.state, (advance or self.advance)(self.state, self.control(action))
         start = self._draw_start()
         # what is not finite is replaced before anything is computed from it
         broken = _is_broken(after)
@@ -299,7 +302,7 @@ class Env(ABC):
         observation = torch.where(done[:, None], self._observe(self.state, self.action), final)
         return Step(observation, reward, terminated, truncated, info)
 
-    def _advance(self, state: State, control: Tensor) -> State:
+    def advance(self, state: State, control: Tensor) -> State:
         """Return the state `dt` later; on a GPU the gradient of worlds where it is not finite ends there."""
         if not control.is_cpu and control.requires_grad:
             given = [x for x in (control, state.q, state.qd, state.impulses) if x is not None]

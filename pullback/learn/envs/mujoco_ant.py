@@ -30,7 +30,7 @@ class MujocoAnt(AntWalk):
         self._frames = round(self.dt / self._model.opt.timestep)
         return super().build()
 
-    def _advance(self, state: State, control: Tensor) -> State:
+    def advance(self, state: State, control: Tensor) -> State:
         """Return the states 0.05 s later, one world after the other."""
         q, qd = state.q.detach().cpu().double().numpy(), state.qd.detach().cpu().double().numpy()
         controls = control.detach().cpu().double().numpy()[:, self._drive_order()]
