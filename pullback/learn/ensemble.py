@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pullback.learn.recorded import Recorded, adam
+from pullback.learn.recorded import Recorded, adam, fused
 from pullback.learn.replay import Rows
 from pullback.learn.seeded import Perceptrons, generators
 
@@ -57,9 +57,17 @@ class Ensemble:
     """Models of the transitions of S seeds."""
 
     def __init__(
-        self, seeds: int, sizes: tuple[int, int], config: EnsembleConfig, seed: int = 0, device: Any = "cpu"
+        self,
+        seeds: int,
+        sizes: tuple[int, int],
+        config: EnsembleConfig,
+        seed: int = 0,
+        device: Any = "cpu",
+        *,
+        compiled: bool = False,
     ) -> None:
         self.seeds, self.config = seeds, config
+        device = torch.device(device)
         inputs, outputs = sum(sizes), 1 + sizes[0]
         self.count = seeds * config.members
         randoms = generators(7919 * (seed + 1), self.count)
@@ -68,7 +76,10 @@ class Ensemble:
         self.most = torch.full((self.count, 1, outputs), 0.5, device=device, requires_grad=True)
         self.least = torch.full((self.count, 1, outputs), -10.0, device=device, requires_grad=True)
         self.optimizer = adam(self.parameters(), config.rate)
-        self.improve = Recorded(self._update, torch.device(device))
+        self._loss, self._predicted = (
+            fused(work, device, compiled=compiled) for work in (self.loss, self.distribution)
+        )  # fmt: skip
+        self.improve = Recorded(self._update, device)
         self.mean = torch.zeros(seeds, 1, inputs, device=device)
         self.std = torch.ones(seeds, 1, inputs, device=device)
         self.elites = torch.arange(config.elites, device=device).repeat(seeds, 1)
@@ -78,7 +89,7 @@ class Ensemble:
         """Return all that is trained, each with the networks first."""
         return [*self.network.parameters(), self.most, self.least]
 
-    def _distribution(self, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def distribution(self, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance (N, B, 1 + n), softly between learned bounds, of standardised inputs."""
         mean, spread = self.network(x, members).chunk(2, -1)
         most, least = (self.most, self.least) if members is None else (self.most[members], self.least[members])
@@ -87,36 +98,40 @@ class Ensemble:
 
     # -- training --------------------------------------------------------------------------------------------------
 
-    def fit(self, rows: Rows, random: torch.Generator) -> tuple[float, int]:
-        """Train on transitions (S, N, ...) until what is held out is predicted no better; return error and passes."""
+    def fit(self, rows: Rows, random: torch.Generator, copies: int = 1) -> tuple[float, int]:
+        """Train on transitions (S, N, ...) until what is held out is predicted no better; return error and passes.
+
+        A pass takes as many updates as there are transitions for, of each of which there are some `copies`, a true one
+        and extra samples around it: a pass draws one in so many.
+        """
         config = self.config
         inputs = torch.cat([rows["observation"], rows["action"]], -1)
         targets = torch.cat([rows["reward"][..., None], rows["next"] - rows["observation"]], -1)
         total = inputs.shape[1]
         self.mean, std = inputs.mean(1, keepdim=True), inputs.std(1, keepdim=True)
         self.std = torch.where(std < LEAST_STD, torch.ones_like(std), std)
-        inputs = (inputs - self.mean) / self.std
+        pairs = torch.cat([(inputs - self.mean) / self.std, targets], -1)
         order = torch.rand(self.seeds, total, device=inputs.device, generator=random).argsort(1)
         held = max(1, min(int(config.held_out * total), config.most_held_out))
         test, train = order[:, :held], order[:, held:]
-        tested = self._pick(inputs, test.repeat_interleave(config.members, 0))
-        goal = self._pick(targets, test.repeat_interleave(config.members, 0))
+        tested = self._pick(pairs, test.repeat_interleave(config.members, 0))
         # of each network its own draw, with replacement
         drawn = torch.randint(train.shape[1], (self.count, train.shape[1]), device=inputs.device, generator=random)
         bootstrap = train.repeat_interleave(config.members, 0).gather(1, drawn)
+        share = -(-train.shape[1] // copies)
         best = torch.full((self.count,), torch.inf, device=inputs.device)
         kept = [p.detach().clone() for p in self.parameters()]
         waited, passes = 0, 0
         while waited <= config.patience and passes < config.most_passes:
-            shuffle = torch.rand(bootstrap.shape, device=inputs.device, generator=random).argsort(1)
+            shuffle = torch.rand(bootstrap.shape, device=inputs.device, generator=random).argsort(1)[:, :share]
             for batch in bootstrap.gather(1, shuffle).split(config.batch, 1):
-                given = self._pick(inputs, batch), self._pick(targets, batch)
+                given = self._pick(pairs, batch)
                 # the last one is smaller
                 if batch.shape[1] == config.batch:
-                    self.improve(*given)
+                    self.improve(given)
                 else:
-                    self._update(*given)
-            error = self._error(tested, goal)
+                    self._update(given)
+            error = self._error(tested)
             better = (best - error) > GAIN * best.where(best.isfinite(), error.abs())
             best = torch.where(better, error, best)
             for saved, now in zip(kept, self.parameters()):
@@ -135,22 +150,30 @@ class Ensemble:
         own = torch.arange(self.count, device=x.device)[:, None] // self.config.members
         return x[own, rows]
 
-    def _update(self, x: Tensor, goal: Tensor) -> None:
-        """Take one step of Adam on the likelihood, the weights' decay and the bounds."""
-        mean, spread = self._distribution(x)
+    def loss(self, pairs: Tensor) -> Tensor:
+        """Return the sum of all networks' losses for pairs (N, B, inputs and targets): likelihood, decay, bounds."""
+        x, goal = pairs.split([self.mean.shape[-1], self.most.shape[-1]], -1)
+        mean, spread = self.distribution(x)
         likelihood = ((mean - goal).square() * (-spread).exp() + spread).mean((1, 2)).sum()
         bounds = BOUND_WEIGHT * (self.most.sum() - self.least.sum())
         decays: Sequence[float] = DECAY[-len(self.network.weights) :]
         weights = sum(0.5 * d * w.square().sum() for d, w in zip(decays, self.network.weights))
+        return likelihood + bounds + weights
+
+    def _update(self, pairs: Tensor) -> None:
+        """Take one step of Adam."""
+        # shapes that come once are not compiled for
+        loss = self._loss if pairs.shape[1] == self.config.batch else self.loss
         parameters = self.parameters()
-        for parameter, slope in zip(parameters, torch.autograd.grad(likelihood + bounds + weights, parameters)):
+        for parameter, slope in zip(parameters, torch.autograd.grad(loss(pairs), parameters)):
             parameter.grad = slope
         self.optimizer.step()
 
     @torch.no_grad()
-    def _error(self, x: Tensor, goal: Tensor) -> Tensor:
+    def _error(self, pairs: Tensor) -> Tensor:
         """Return the mean squared error (N,) of each network."""
-        return (self._distribution(x)[0] - goal).square().mean((1, 2))
+        x, goal = pairs.split([self.mean.shape[-1], self.most.shape[-1]], -1)
+        return (self.distribution(x)[0] - goal).square().mean((1, 2))
 
     # -- prediction ------------------------------------------------------------------------------------------------
 
@@ -166,7 +189,7 @@ class Ensemble:
         x = (torch.cat([observation, action], -1) - self.mean) / self.std
         x = x.gather(1, deal.expand_as(x)).view(seeds * elites, rows // elites, -1)
         first = members * torch.arange(seeds, device=x.device)[:, None]
-        mean, spread = self._distribution(x, (first + self.elites).flatten())
+        mean, spread = self._predicted(x, (first + self.elites).flatten())
         noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=random)
         drawn = (mean + (0.5 * spread).exp() * noise).view(seeds, rows, -1)
         found = torch.empty_like(drawn).scatter_(1, deal.expand_as(drawn), drawn)

@@ -32,6 +32,8 @@ class MBPOConfig(SACConfig):
     """Settings of the model."""
     fit_every: int = 250
     """Actions after which the model is fitted again and rollouts are made."""
+    fit_growth: float = 0.0
+    """Share by which the actions taken must have grown since the last fit; rollouts are made all the same."""
     rollouts: int = 100_000
     """Rollouts that are made then, of each seed; a multiple of the elites."""
     lengths: tuple[int, int, int, int] = (20, 100, 1, 25)
@@ -45,6 +47,8 @@ class MBPOConfig(SACConfig):
         super().__post_init__()
         if self.rollouts < 1 or self.rollouts % self.ensemble.elites:
             raise PullbackError(f"rollouts is {self.rollouts}; give a multiple of the {self.ensemble.elites} elites")
+        if self.fit_growth < 0.0:
+            raise PullbackError(f"fit_growth is {self.fit_growth}; give 0 or more")
         if self.actor != "critic":
             raise PullbackError("transitions of a learned model have no Jacobian: policy enhancement is of SAC alone")
         if not 0.0 <= self.real <= 1.0:
@@ -74,9 +78,11 @@ class MBPO(SAC):
         super().__init__(env, trial, config, device)
         self.ends_at, self.config = ends, config
         sizes = env.observation_size, env.action_size
-        self.ensemble = Ensemble(config.seeds, sizes, config.ensemble, config.seed, self.device)
+        self.ensemble = Ensemble(
+            config.seeds, sizes, config.ensemble, config.seed, self.device, compiled=config.compiled
+        )
         self.predicted = self._pool(1)
-        self.model_error, self.passes = float("nan"), 0
+        self.model_error, self.passes, self.fitted = float("nan"), 0, 0
 
     def _pool(self, length: int) -> Replay:
         """Return room for what rollouts of a length predict in the epochs for which it is kept."""
@@ -85,7 +91,7 @@ class MBPO(SAC):
         return Replay(config.seeds, config.retain * each * length, self.shapes(), self.env.dtype, self.device)
 
     def prepare(self) -> None:
-        """Fit the model and roll out in it, every `fit_every` steps."""
+        """Fit the model, if there is enough that is new, and roll out in it, every `fit_every` steps."""
         config = self.config
         if self.predicted.count and self.steps % config.fit_every:
             return
@@ -94,7 +100,10 @@ class MBPO(SAC):
         if room.capacity != self.predicted.capacity:
             self.predicted = self.predicted.resized(room.capacity) if self.predicted.count else room
             self.improve.forget()
-        self.model_error, self.passes = self.ensemble.fit(self.replay.all(), self.random)
+        if self.steps >= (1.0 + config.fit_growth) * self.fitted:
+            copies = 1 + (config.extra.count if config.extra else 0)
+            self.model_error, self.passes = self.ensemble.fit(self.replay.all(), self.random, copies)
+            self.fitted = self.steps
         self._roll_out(length)
 
     @torch.no_grad()
@@ -133,7 +142,7 @@ class MBPO(SAC):
     def state(self) -> dict[str, Any]:
         """Return everything that later epochs depend on."""
         own = {"ensemble": self.ensemble.state(), "predicted": self.predicted.state()}
-        return {**super().state(), **own, "model": [self.model_error, self.passes]}
+        return {**super().state(), **own, "model": [self.model_error, self.passes, self.fitted]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -142,4 +151,4 @@ class MBPO(SAC):
         kind = self.env.dtype, self.device
         self.predicted = Replay(self.config.seeds, state["predicted"]["capacity"], self.shapes(), *kind)
         self.predicted.load_state(state["predicted"])
-        self.model_error, self.passes = state["model"]
+        self.model_error, self.passes, self.fitted = state["model"]

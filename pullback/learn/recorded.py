@@ -6,7 +6,9 @@ takes them. Recorded, they are one launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -14,6 +16,8 @@ Tensor = torch.Tensor
 
 FIRST = 3
 """Calls before the recording; they make what is made once, as torch asks for."""
+RECOMPILED = 256
+"""How many versions of a function torch.compile may keep."""
 
 
 class Recorded:
@@ -74,3 +78,32 @@ def adam(parameters: list[Tensor], rate: float) -> torch.optim.Adam:
     # the first steps come before the recording: no reason for torch to warn
     optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
     return optimizer
+
+
+@contextmanager
+def rounding(tf32: bool) -> Iterator[None]:
+    """Let matrix products on an NVIDIA GPU round their factors to 11 bits for a while, which is faster."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32 or before
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def fused(work: Callable[..., Any], device: torch.device, *, compiled: bool) -> Callable[..., Any]:
+    """Return a function of tensors whose elementwise work is compiled into few kernels, where that is asked for.
+
+    The first calls take torch.compile's time, a minute or so; a program may have any number of such functions.
+    """
+    if not compiled or device.type == "cpu":
+        return work
+    inner = torch.compile(work, dynamic=False)
+    # the limit counts functions of the same source, and runs with other sizes have theirs
+    limit = torch._dynamo.config.patch(recompile_limit=RECOMPILED)  # pyright: ignore[reportPrivateUsage]
+
+    def call(*arguments: Any) -> Any:
+        with limit:
+            return inner(*arguments)
+
+    return call

@@ -8,6 +8,7 @@ samples in the buffer, and the gradient of the actor's loss (`enhance.py`).
 from __future__ import annotations
 
 import time
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,9 +23,9 @@ from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.enhance import Extra, action_slope, extra_samples, relevance, step_with_jacobian
 from pullback.learn.env import Env
 from pullback.learn.evaluate import evaluate
-from pullback.learn.recorded import Recorded, adam
+from pullback.learn.recorded import Recorded, adam, fused
 from pullback.learn.replay import Replay, Rows
-from pullback.learn.seeded import SeededPolicy, TwinCritics, generators
+from pullback.learn.seeded import First, SeededPolicy, TwinCritics, generators
 
 Tensor = torch.Tensor
 
@@ -56,6 +57,8 @@ class SACConfig:
     """Transitions of an update, of each seed."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers, of policies and critics."""
+    first_weights: First = "torch"
+    """How weights of policies and critics are drawn at first: "torch", as torch does, or "glorot", as Keras does."""
     rate: float = 3e-4
     """Learning rate of policies, critics and temperatures (Adam)."""
     discount: float = 0.99
@@ -74,12 +77,17 @@ class SACConfig:
     """Where the actor's gradient comes from. "critic": ∂Q/∂a. "simulation": policy enhancement,
     ∂r/∂a + γ (∂s'/∂a)ᵀ ∂V/∂s' at the stored action. "weighted": the same, with the weight exp(-‖a - a₀‖)."""
 
+    compiled: bool = False
+    """On a GPU, let torch.compile make few kernels of an update's many: a minute at first, then half the time."""
+
     def __post_init__(self) -> None:
         for name in ("seeds", "epochs", "epoch_steps", "batch", "capacity"):
             if getattr(self, name) < 1:
                 raise PullbackError(f"{name} is {getattr(self, name)}; give at least 1")
         if self.actor not in ("critic", "simulation", "weighted"):
             raise PullbackError(f'actor is {self.actor!r}; choose "critic", "simulation" or "weighted"')
+        if self.first_weights not in ("torch", "glorot"):
+            raise PullbackError(f'first_weights is {self.first_weights!r}; choose "torch" or "glorot"')
         if not self.temperature > 0.0:
             raise PullbackError(f"temperature is {self.temperature}; give a number above 0")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 < self.mixing <= 1.0:
@@ -131,9 +139,11 @@ class SAC:
         device = self.device = find_device(device) or env.device
         seeds, n, nu = config.seeds, env.observation_size, env.action_size
         randoms = generators(config.seed, seeds)
-        self.policy = SeededPolicy(randoms, [n, *config.hidden, nu], env.dtype).to(device)
-        self.critics = TwinCritics(randoms, [n + nu, *config.hidden], env.dtype).to(device)
-        self.targets = TwinCritics(randoms, [n + nu, *config.hidden], env.dtype).to(device)
+        kind: Any = (env.dtype, config.first_weights)
+        self.policy = SeededPolicy(randoms, [n, *config.hidden, nu], *kind).to(device)
+        self.critics, self.targets = (
+            TwinCritics(randoms, [n + nu, *config.hidden], *kind).to(device) for _ in range(2)
+        )  # fmt: skip
         self.targets.load_state_dict(self.critics.state_dict())
         self.log_temperature = torch.full(
             (seeds,), config.temperature, dtype=env.dtype, device=device
@@ -148,6 +158,9 @@ class SAC:
         self.done, self.steps, self.lost, self.seconds = 0, 0, 0, 0.0
         self.history: list[SACReport] = []
         self.critic_loss = torch.full((seeds,), torch.nan, dtype=env.dtype, device=device)
+        self._value, self._errors, self._losses = (
+            fused(work, device, compiled=config.compiled) for work in (self.value, self.errors, self.losses)
+        )
         self.improve = Recorded(lambda: self.update(self.draw()), device, self.random)
         self._observation = env.reset(config.seed)
 
@@ -178,13 +191,22 @@ class SAC:
                 for _ in range(config.updates):
                     self.improve()
         self.done += 1
-        returns = evaluate(self.trial, self.act, config.seed + TRIAL_SEED + self.done)
+        returns = self._try()
         self.seconds += time.perf_counter() - began
         report = SACReport(
             self.steps * (self.env.worlds // config.seeds), self.seconds, self._by_seed(returns).mean(1).tolist(),
             self.log_temperature.detach().exp().tolist(), self.critic_loss.tolist(), self.lost, self.extras(),
         )  # fmt: skip
         self.history.append(report)
+
+    def _try(self) -> Tensor:
+        """Return the returns of an episode of the policies of the mean, which act where trials are stepped."""
+        policy = deepcopy(self.policy).to(self.trial.device)
+
+        def act(observation: Tensor) -> Tensor:
+            return policy(self._by_seed(observation)).flatten(0, 1)
+
+        return evaluate(self.trial, act, self.config.seed + TRIAL_SEED + self.done)
 
     def prepare(self) -> None:
         """Do what comes before the updates of a step; nothing here."""
@@ -248,40 +270,46 @@ class SAC:
         after = batch["next"].detach().requires_grad_(enhances)
         with torch.set_grad_enabled(enhances):
             later = self._value(after, temperature, noise[0])
-        self._improve_critics(batch, later.detach())
+        errors = self._errors(batch, later.detach())
+        _step(self.critic_optimizer, list(self.critics.parameters()), 0.5 * errors.sum())
+        self.critic_loss.copy_(errors.detach().mean(0))
+        slope = None
         if enhances:
-            slope = self._slope(batch, after, later)
-            action, density = self.policy.sample(batch["observation"], noise[1])
+            (by_next,) = torch.autograd.grad(later.sum(), after)
+            slope = action_slope(batch, by_next, self.config.discount)
+        loss, density = self._losses(batch, temperature, noise[1], slope)
+        _step(self.actor_optimizer, list(self.policy.parameters()), loss)
+        # of the loss minus log α (mean log-density + goal), by log α
+        self.log_temperature.grad = -(density.detach() + self.target_entropy)
+        self.temperature_optimizer.step()
+        with torch.no_grad():
+            slow: list[Tensor] = list(self.targets.parameters())
+            fast: list[Tensor] = list(self.critics.parameters())
+            torch._foreach_lerp_(slow, fast, self.config.mixing)  # pyright: ignore[reportPrivateImportUsage]
+
+    def value(self, observation: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
+        """Return the soft value (S, B) of observations, by the target networks."""
+        action, density = self.policy.sample(observation, noise, frozen=True)
+        return self.targets(observation, action, frozen=True).amin(0) - temperature * density
+
+    def errors(self, batch: Rows, later: Tensor) -> Tensor:
+        """Return the mean squared errors of critics (2, S) from the reward and what s' is worth, `later` (S, B)."""
+        goal = batch["reward"] + self.config.discount * (1.0 - batch["terminated"]) * later
+        return (self.critics(batch["observation"], batch["action"]) - goal).square().mean(2)
+
+    def losses(self, batch: Rows, temperature: Tensor, noise: Tensor, slope: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the sum of the policies' losses, and the mean log-density of their actions (S,).
+
+        `slope` (S, B, nu) takes the place of ∂Q/∂a.
+        """
+        action, density = self.policy.sample(batch["observation"], noise)
+        if slope is None:
+            gain = self.critics(batch["observation"], action, frozen=True).amin(0)
+        else:
             gain = (slope * action).sum(-1)
             if self.config.actor == "weighted":
                 gain = gain * relevance(action.detach(), batch["action"])
-        else:
-            action, density = self.policy.sample(batch["observation"], noise[1])
-            gain = self.critics(batch["observation"], action).amin(0)
-        loss = (temperature * density - gain).mean(1).sum()
-        _step(self.actor_optimizer, list(self.policy.parameters()), loss)
-        excess = density.detach().mean(1) + self.target_entropy
-        _step(self.temperature_optimizer, [self.log_temperature], -(self.log_temperature * excess).sum())
-        with torch.no_grad():
-            for slow, fast in zip(self.targets.parameters(), self.critics.parameters()):
-                slow.lerp_(fast, self.config.mixing)
-
-    def _improve_critics(self, batch: Rows, later: Tensor) -> None:
-        """Bring critics towards the reward and what s' is worth, `later` (S, B)."""
-        goal = batch["reward"] + self.config.discount * (1.0 - batch["terminated"]) * later
-        error = (self.critics(batch["observation"], batch["action"]) - goal).square().mean(2)
-        _step(self.critic_optimizer, list(self.critics.parameters()), 0.5 * error.sum())
-        self.critic_loss.copy_(error.detach().mean(0))
-
-    def _value(self, observation: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
-        """Return the soft value (S, B) of observations, by the target networks."""
-        action, density = self.policy.sample(observation, noise)
-        return self.targets(observation, action).amin(0) - temperature * density
-
-    def _slope(self, batch: Rows, after: Tensor, later: Tensor) -> Tensor:
-        """Return ∂Q/∂a (S, B, nu) through the stored Jacobians; `later` (S, B) is what `after`, s', is worth."""
-        (by_next,) = torch.autograd.grad(later.sum(), after)
-        return action_slope(batch, by_next, self.config.discount)
+        return (temperature * density - gain).mean(1).sum(), density.mean(1)
 
     # -- what is reported and saved --------------------------------------------------------------------------------
 
@@ -295,7 +323,8 @@ class SAC:
     @property
     def settings(self) -> dict[str, Any]:
         """What a checkpoint must agree in; a run may be continued for more epochs."""
-        given = {name: value for name, value in asdict(self.config).items() if name not in ("epochs", "capacity")}
+        free = ("epochs", "capacity", "compiled")
+        given = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {**self.env.settings, "algorithm": type(self).__name__, **given}
 
     PARTS: ClassVar = (

@@ -31,11 +31,10 @@ from pullback.learn import (
     make,
     train_seeds,
 )  # fmt: skip
-from pullback.tasks.common.learners import Budget, StudyOptions, share_actions, train_ppo_seeds, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, computing, share_actions, train_ppo_seeds, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
-from pullback.tasks.common.threads import simulation_threads
 
 Tensor = torch.Tensor
 
@@ -107,7 +106,7 @@ def run(options: Options) -> Found:
     console = Console()
     options.out.mkdir(parents=True, exist_ok=True)
     name = f"figure_5_{options.env.replace('-', '_')}"
-    with simulation_threads():
+    with computing(options):
         errors = measure(options)
         found = Found(errors, options.radius or errors.radius())
         console.print(
@@ -180,12 +179,14 @@ def search(method: str, radius: float, options: Options) -> SAC:
         "random_steps": options.random_steps, "first_update": min(1000, options.random_steps),
         "updates": options.updates, "hidden": (options.width, options.width), "batch": options.batch,
         "target_entropy": -0.5 * env.action_size, "extra": rows and Extra(options.extra, radius, rows),
+        "compiled": options.compiled, "first_weights": options.first_weights,
     }  # fmt: skip
     if method.startswith("sac"):
         return SAC(env, trial, SACConfig(**share_actions(settings, options.worlds)), options.device)
     ensemble = EnsembleConfig(hidden=(options.model_width,) * 4, most_passes=options.model_passes)
     rollouts = -(-options.rollouts // ensemble.elites) * ensemble.elites
-    settings = share_actions({**settings, "fit_every": min(250, options.epoch_steps)}, options.worlds)
+    settings |= {"fit_every": min(250, options.epoch_steps), "fit_growth": options.fit_growth}
+    settings = share_actions(settings, options.worlds)
     return MBPO(env, trial, MBPOConfig(ensemble=ensemble, rollouts=rollouts, **settings), options.device)
 
 

@@ -22,12 +22,11 @@ from pullback.learn import MBPO, SAC, EnsembleConfig, Env, MBPOConfig, SACConfig
 from pullback.learn.envs.swing_up import SUBSTEPS
 from pullback.learn.evaluate import Act
 from pullback.rigid.state import State
-from pullback.tasks.common.learners import Budget, StudyOptions, share_actions, train_shac
+from pullback.tasks.common.learners import Budget, StudyOptions, computing, share_actions, train_shac
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
 from pullback.tasks.common.swing_systems import audit, pendulum
-from pullback.tasks.common.threads import simulation_threads
 from pullback.tasks.swing_up import solve
 
 Tensor = torch.Tensor
@@ -96,7 +95,7 @@ def run(options: Options) -> Found:
         raise PullbackError(f"steps is {options.steps}; give a multiple of {EPOCH}, the length of an episode")
     console, found = Console(), Found()
     options.out.mkdir(parents=True, exist_ok=True)
-    with simulation_threads():
+    with computing(options):
         for links in options.links:
             for variant in options.variants:
                 for method in options.methods:
@@ -141,6 +140,7 @@ def search(env: Env, trial: Env, method: str, options: Options, links: int) -> S
         "random_steps": min(500, options.steps // 3), "first_update": min(1000, options.steps // 3),
         "updates": options.updates, "batch": options.batch, "temperature": options.temperature,
         "hidden": (options.width, options.width), "discount": 1.0, "target_entropy": -0.01,
+        "compiled": options.compiled, "first_weights": options.first_weights,
     }  # fmt: skip
     if method != "mbpo":
         settings = share_actions(settings, options.worlds)
@@ -148,7 +148,7 @@ def search(env: Env, trial: Env, method: str, options: Options, links: int) -> S
         return SAC(env, trial, SACConfig(actor=actor, **settings), options.device)
     ensemble = EnsembleConfig(hidden=(options.model_width,) * 4, most_passes=3 if options.quick else 100)
     rollouts = -(-options.rollouts // ensemble.elites) * ensemble.elites
-    settings = share_actions({**settings, "fit_every": 250}, options.worlds)
+    settings = share_actions({**settings, "fit_every": 250, "fit_growth": options.fit_growth}, options.worlds)
     config = MBPOConfig(ensemble=ensemble, rollouts=rollouts, lengths=(20, 100, 1, 5), **settings)
     return MBPO(env, trial, config, options.device)
 

@@ -16,11 +16,10 @@ from rich.table import Table
 
 from pullback.learn import SAC, SACConfig, evaluate, train_seeds
 from pullback.learn.sac import TRIAL_SEED
-from pullback.tasks.common.learners import StudyOptions
+from pullback.tasks.common.learners import StudyOptions, computing, share_actions
 from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, write_curves, write_table
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
-from pullback.tasks.common.threads import simulation_threads
 from pullback.tasks.figure_5 import Options as LearnOptions
 from pullback.tasks.figure_5 import make_env, search
 
@@ -81,7 +80,7 @@ def run(options: Options) -> Found:
     console, found = Console(), Found()
     options.out.mkdir(parents=True, exist_ok=True)
     shared = {name: value for name, value in asdict(options).items() if name in LearnOptions.__dataclass_fields__}
-    with simulation_threads():
+    with computing(options):
         here = search(options.method, LearnOptions.radius, LearnOptions(**shared))
         train_seeds(
             here, checkpoint=options.out / "table_5_here.pt", resume=options.resume, label="ant-walk", console=console
@@ -105,13 +104,15 @@ def run(options: Options) -> Found:
 
 def start_in_mujoco(options: Options, teacher: SAC | None) -> SAC:
     """Return SAC in MuJoCo, with the networks and temperatures of a run in this simulation, or from nothing."""
-    env, trial = (make_env("mujoco-ant", options.seeds * count, options) for count in (1, options.trials))
-    config = SACConfig(
-        seeds=options.seeds, seed=options.seed, epochs=options.mujoco_epochs, epoch_steps=options.epoch_steps,
-        random_steps=options.random_steps if teacher is None else 0, first_update=min(1000, options.random_steps),
-        updates=options.mujoco_updates, hidden=(options.width, options.width), batch=options.batch,
-        target_entropy=-0.5 * env.action_size,
-    )  # fmt: skip
+    env, trial = (make_env("mujoco-ant", options.seeds * count, options) for count in (options.worlds, options.trials))
+    settings: dict[str, Any] = {
+        "seeds": options.seeds, "seed": options.seed, "epochs": options.mujoco_epochs,
+        "epoch_steps": options.epoch_steps, "random_steps": options.random_steps if teacher is None else 0,
+        "first_update": min(1000, options.random_steps), "updates": options.mujoco_updates,
+        "hidden": (options.width, options.width), "batch": options.batch, "target_entropy": -0.5 * env.action_size,
+        "compiled": options.compiled, "first_weights": options.first_weights,
+    }  # fmt: skip
+    config = SACConfig(**share_actions(settings, options.worlds))
     run = SAC(env, trial, config, options.device)
     if teacher is not None:
         for name in ("policy", "critics", "targets"):

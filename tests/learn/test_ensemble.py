@@ -26,11 +26,11 @@ def test_it_learns_mean_and_noise_of_each_seed():
     rows = linear_rows(2, 800, random)
     # the second seed's system is another one
     rows["reward"][1] = -rows["reward"][1]
-    before = model._error(torch.zeros(8, 1, 3), torch.zeros(8, 1, 3)).clone()
+    before = model._error(torch.zeros(8, 1, 6)).clone()
     error, passes = model.fit(rows, random)
     assert 1 <= passes <= 25
     assert error < 0.02
-    assert not torch.equal(before, model._error(torch.zeros(8, 1, 3), torch.zeros(8, 1, 3)))
+    assert not torch.equal(before, model._error(torch.zeros(8, 1, 6)))
     assert model.elites.shape == (2, 2)
     fresh = linear_rows(2, 400, random)
     reward, after = model.predict(fresh["observation"], fresh["action"], random)
@@ -47,7 +47,7 @@ def test_the_best_weights_are_kept():
     config = EnsembleConfig(hidden=(8,), members=3, elites=1, batch=64, rate=0.3, most_passes=6)
     model, rows = Ensemble(1, (2, 1), config), linear_rows(1, 200, random)
     errors, plain = [], model._error
-    model._error = lambda x, goal: errors.append(plain(x, goal)) or errors[-1]  # type: ignore[method-assign]
+    model._error = lambda pairs: errors.append(plain(pairs)) or errors[-1]  # type: ignore[method-assign]
     error, _ = model.fit(rows, random)
     # with this rate errors go up and down; a gain of less than a hundredth does not count
     assert error <= 1.02 * torch.stack(errors).amin().item()

@@ -151,7 +151,7 @@ def test_a_buffer_overwrites_the_oldest_and_grows():
     assert larger.all()["x"][0].tolist() == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     again = Replay(2, 5, {"x": ()})
     again.load_state(buffer.state())
-    assert torch.equal(again.rows["x"], buffer.rows["x"])
+    assert torch.equal(again.packed, buffer.packed)
     again.add({"x": torch.tensor([[9.0], [100.0]])})
     assert 3.0 not in again.all()["x"][0].tolist()
     drawn = buffer.sample(500, torch.Generator().manual_seed(0))["x"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import numpy as np
 
 from pullback.core.errors import PullbackError
 from pullback.learn import Config, Env, Policy, PPOConfig, Watch, evaluate, make, train, train_ppo
+from pullback.learn.recorded import rounding
+from pullback.learn.seeded import First
 from pullback.tasks.common.learning_curves import Curves
+from pullback.tasks.common.threads import simulation_threads
 
 TRIALS = 10
 """Trials of PPO while it learns."""
@@ -27,8 +31,12 @@ class StudyOptions:
     """Units of each of the two hidden layers."""
     batch: int = 256
     """Transitions of an update."""
+    first_weights: First = "torch"
+    """How weights are drawn at first: torch, as torch does, or glorot, as Keras and so the released code do."""
     model_width: int = 200
     """Units of each hidden layer of MBPO's models."""
+    fit_growth: float = 0.0
+    """Share by which the actions taken must have grown until these models are fitted again; 0: every 250 actions."""
     worlds: int = 1
     """Worlds of a seed in which SAC and MBPO act side by side; with more, as many updates come after fewer steps."""
     quick: bool = False
@@ -43,6 +51,17 @@ class StudyOptions:
     """Where to compute: cpu, cuda, cuda:1, ..."""
     env_device: str = ""
     """Where worlds are stepped, if elsewhere: a few are faster on the CPU."""
+    compiled: bool = False
+    """On a GPU: let torch.compile make few kernels of an update's many, a minute at first."""
+    tf32: bool = False
+    """On an NVIDIA GPU: let matrix products round their factors to 11 bits, which is faster."""
+
+
+@contextmanager
+def computing(options: StudyOptions) -> Iterator[None]:
+    """Use the threads and the rounding that a study asks for, while it lasts."""
+    with simulation_threads(), rounding(options.tf32):
+        yield
 
 
 def share_actions(settings: dict[str, Any], worlds: int) -> dict[str, Any]:
