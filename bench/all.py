@@ -5,8 +5,9 @@ Cells are named BENCHMARK/COMPETITOR/SETTING, and some of these parts from the l
 each time. A cell without figures has a row that says why. Ctrl-C keeps the rows so far and says how to go on.
 
 Options: `--list` shows the cells, `--page` writes the page only, `--missing` measures what has no row yet, `--from
-CELL` leaves out those before it, `--cap S` seconds a competitor may take (180), `--seconds S` of timing a function (6),
-`--json PATH` another file of rows, with its page and pictures beside it.
+CELL` leaves out those before it, `--cap S` seconds a competitor may take (180; after a rollout that takes longer its
+longer ones are not tried), `--seconds S` of timing a function (6), `--json PATH` another file of rows, with its page
+and pictures beside it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from bench import engines, models, scaling, tapes, ten
-from bench.benchmark import Bar, Benchmark, Cell, NoResultError, Options, Row
+from bench.benchmark import Bar, Benchmark, Cell, NoResultError, Options, Row, TooMuchError
 from bench.report import machine, write_page
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -70,6 +72,8 @@ def row_of(cell: Cell) -> Row:
     """Measure a cell; where that fails, the row says why, and the others go on."""
     try:
         row = cell()
+    except TooMuchError as reason:
+        row = {"failed": str(reason), "too_much": True}
     except NoResultError as reason:
         row = {"failed": str(reason)}
     except Exception as error:
@@ -87,11 +91,19 @@ def keep(results: Results, path: Path) -> None:
 def measure(cells: dict[str, Cell], results: Results, path: Path) -> dict[str, str]:
     """Measure cells one by one and keep each; return those without figures, and why."""
     without = {}
+    growing = {each.name for each in BENCHMARKS if each.grows}
+    # by competitor, the first setting that was too much for it
+    most: dict[str, str] = {}
     for k, (name, cell) in enumerate(cells.items()):
         print(f"{k + 1}/{len(cells)} {name} ...", flush=True)
         benchmark, _, rest = name.partition("/")
+        competitor, _, setting = rest.rpartition("/")
+        if competitor in most:
+            cell = partial(_not_tried, most[competitor])
         try:
             row = row_of(cell)
+            if row.get("too_much") and benchmark in growing:
+                most.setdefault(competitor, f"{row['failed']} at {setting}")
             results.setdefault(benchmark, {})[rest] = row
             keep(results, path)
         except KeyboardInterrupt:
@@ -101,6 +113,10 @@ def measure(cells: dict[str, Cell], results: Results, path: Path) -> dict[str, s
         shown = {key: x for key, x in row.items() if key not in ("versions", "date", "machine")}
         print(f"   {row.get('failed') or json.dumps(shown)[:400]}", flush=True)
     return without
+
+
+def _not_tried(reason: str) -> Row:
+    raise NoResultError(reason)
 
 
 def main(arguments: list[str] | None = None) -> None:

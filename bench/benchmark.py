@@ -22,7 +22,11 @@ class Options(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """A benchmark; `tables` turns its rows into lines of Markdown, `plot` into a picture at a path."""
+    """A benchmark; `tables` turns its rows into lines of Markdown, `plot` into a picture at a path.
+
+    Where it `grows`, a setting of a competitor takes more time and memory than the one before: after one that takes too
+    much, the next ones are not tried.
+    """
 
     name: str
     title: str
@@ -32,6 +36,7 @@ class Benchmark(NamedTuple):
     cells: Callable[[Options], dict[str, Cell]]
     tables: Callable[[dict[str, Row]], list[str]]
     plot: Callable[[dict[str, Row], str], None] | None = None
+    grows: bool = False
 
 
 class Bar(NamedTuple):
@@ -45,6 +50,10 @@ class Bar(NamedTuple):
 
 class NoResultError(Exception):
     """Why a cell has no figures."""
+
+
+class TooMuchError(NoResultError):
+    """A cell took more time or memory than it may."""
 
 
 NOT_MEASURED: Row = {"failed": "–"}

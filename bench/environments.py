@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.benchmark import NoResultError
+from bench.benchmark import NoResultError, TooMuchError
 from bench.memory import KEEPING
 
 if sys.version_info >= (3, 11):
@@ -118,7 +118,7 @@ def run_alone(command: list[str], environment: dict[str, str], log: Path, cap: f
     try:
         return process.wait(cap)
     except subprocess.TimeoutExpired:
-        raise NoResultError(f"over {cap:.0f} s") from None
+        raise TooMuchError(f"over {cap:.0f} s") from None
     finally:
         # compilers that it has started would slow the next program down
         with suppress(ProcessLookupError):
@@ -143,7 +143,8 @@ def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[s
             errors = log.read_text(errors="replace")
             last = [line for line in errors.splitlines() if line.strip()][-1:] or [f"no message, exit status {code}"]
             signs = ("MemoryError", "bad_alloc", "not enough memory", "RESOURCE_EXHAUSTED", "Out of memory")
-            full = code == -signal.SIGKILL or any(sign in errors for sign in signs)
-            raise NoResultError("out of memory (10 GB)" if full else f"failed: {last[0][:200]}")
+            if code == -signal.SIGKILL or any(sign in errors for sign in signs):
+                raise TooMuchError("out of memory (10 GB)")
+            raise NoResultError(f"failed: {last[0][:200]}")
         with np.load(paths[1]) as result:
             return dict(result)

@@ -202,4 +202,5 @@ BENCHMARK = Benchmark(
     cells,
     tables,
     plot,
+    grows=True,
 )

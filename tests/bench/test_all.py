@@ -12,7 +12,7 @@ import torch
 import pullback as pb
 from bench import all as bench_all
 from bench import engines, models, scaling, tapes, ten
-from bench.benchmark import Benchmark, Cell, NoResultError, Options, markdown, spread
+from bench.benchmark import Benchmark, Cell, NoResultError, Options, TooMuchError, markdown, spread
 from bench.environments import run_in
 from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
@@ -73,6 +73,22 @@ def test_missing_leaves_rows_that_are_there(runner):
     rows = json.loads((folder / "rows.json").read_text())["toy"]
     assert rows["fast/1"]["value"] == 7.0
     assert rows["fast/2"]["value"] == 2.0
+
+
+def test_larger_settings_are_not_tried_after_one_that_takes_too_much(monkeypatch, tmp_path):
+    def slow() -> dict:
+        raise TooMuchError("over 180 s")
+
+    cells = {"slow/5": slow, "slow/6": partial(answer, 1.0), "slow/7": partial(answer, 1.0)}
+    found = {}
+    for grows in (True, False):
+        monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(**cells)._replace(grows=grows),))
+        path = tmp_path / f"{grows}.json"
+        bench_all.main(["--json", str(path)])
+        found[grows] = json.loads(path.read_text())["toy"]
+    assert [found[True][f"slow/{k}"]["failed"] for k in (5, 6, 7)] == ["over 180 s", *["over 180 s at 5"] * 2]
+    assert found[True]["fast/2"]["value"] == 2.0
+    assert found[False]["slow/6"]["value"] == 1.0
 
 
 def test_an_unknown_cell_is_an_error(runner):
