@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pullback.learn.recorded import Recorded, adam, fused
+from pullback.learn.recorded import Recorded, adam, descend, fused
 from pullback.learn.replay import Rows
 from pullback.learn.seeded import Perceptrons, generators
 
@@ -26,6 +26,8 @@ BOUND_WEIGHT = 0.01
 """Of the bounds of the log-variance in the loss."""
 GAIN = 0.01
 """By what share an error must fall for its weights to be kept."""
+FAR = 100.0
+"""Standard deviations of what was trained on, beyond which a predicted observation is not believed."""
 LEAST_STD = 1e-6
 """Entries that change less than this are not scaled."""
 
@@ -164,10 +166,7 @@ class Ensemble:
         """Take one step of Adam."""
         # shapes that come once are not compiled for
         loss = self._loss if pairs.shape[1] == self.config.batch else self.loss
-        parameters = self.parameters()
-        for parameter, slope in zip(parameters, torch.autograd.grad(loss(pairs), parameters)):
-            parameter.grad = slope
-        self.optimizer.step()
+        descend(self.optimizer, self.parameters(), loss(pairs))
 
     @torch.no_grad()
     def _error(self, pairs: Tensor) -> Tensor:
@@ -194,6 +193,12 @@ class Ensemble:
         drawn = (mean + (0.5 * spread).exp() * noise).view(seeds, rows, -1)
         found = torch.empty_like(drawn).scatter_(1, deal.expand_as(drawn), drawn)
         return found[..., 0], observation + found[..., 1:]
+
+    def believes(self, reward: Tensor, after: Tensor) -> Tensor:
+        """Return where (S, B) predictions are finite, and not far outside of the observations that were trained on."""
+        mean, std = (x[..., : after.shape[-1]] for x in (self.mean, self.std))
+        # a comparison with NaN is false
+        return reward.isfinite() & ((after - mean).abs() < FAR * std).all(-1)
 
     # -- saving ----------------------------------------------------------------------------------------------------
 

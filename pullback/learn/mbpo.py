@@ -108,21 +108,30 @@ class MBPO(SAC):
 
     @torch.no_grad()
     def _roll_out(self, length: int) -> None:
-        """Let the policies act in the models from stored states; what ended begins again at another stored state."""
+        """Let the policies act in the models from stored states; what ended begins again at another stored state.
+
+        A prediction that is not believed is replaced by a stored transition: squares of its errors would grow until
+        they overflow.
+        """
         config = self.config
         observation = self.replay.sample(config.rollouts, self.random)["observation"]
         for _ in range(length):
             action = self.policy.sample(observation, self.noise(*observation.shape[:2], self.env.action_size))[0]
             reward, after = self.ensemble.predict(observation, action, self.random)
-            ended = self.ends_at(after)
+            ended, believed = self.ends_at(after), self.ensemble.believes(reward, after)
+            predicted = {
+                "observation": observation, "action": action, "reward": reward, "next": after,
+                "terminated": ended.to(reward),
+            }  # fmt: skip
+            stored = self.replay.sample(config.rollouts, self.random)
             self.predicted.add(
                 {
-                    "observation": observation, "action": action, "reward": reward, "next": after,
-                    "terminated": ended.to(reward),
+                    name: torch.where(believed[..., None] if x.ndim > 2 else believed, x, stored[name])
+                    for name, x in predicted.items()
                 }
-            )  # fmt: skip
-            again = self.replay.sample(config.rollouts, self.random)["observation"]
-            observation = torch.where(ended[..., None], again, after)
+            )
+            goes_on = (believed & ~ended)[..., None]
+            observation = torch.where(goes_on, after, stored["observation"])
 
     def draw(self) -> Rows:
         """Return transitions of which a share is true."""

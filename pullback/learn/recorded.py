@@ -80,6 +80,15 @@ def adam(parameters: list[Tensor], rate: float) -> torch.optim.Adam:
     return optimizer
 
 
+def descend(optimizer: torch.optim.Optimizer, parameters: list[Tensor], loss: Tensor) -> None:
+    """Take one step of an optimiser along the gradient of a loss, by these parameters only."""
+    for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters)):
+        # compiled code may lay out a gradient otherwise, which a fused step of Adam refuses
+        same = slope.stride() == parameter.stride()
+        parameter.grad = slope if same else torch.empty_like(parameter).copy_(slope)
+    optimizer.step()
+
+
 @contextmanager
 def rounding(tf32: bool) -> Iterator[None]:
     """Let matrix products on an NVIDIA GPU round their factors to 11 bits for a while, which is faster."""

@@ -23,7 +23,7 @@ from pullback.core.search_loop import Checkpoint, SearchLoop
 from pullback.learn.enhance import Extra, action_slope, extra_samples, relevance, step_with_jacobian
 from pullback.learn.env import Env
 from pullback.learn.evaluate import evaluate
-from pullback.learn.recorded import Recorded, adam, fused
+from pullback.learn.recorded import Recorded, adam, descend, fused
 from pullback.learn.replay import Replay, Rows
 from pullback.learn.seeded import First, SeededPolicy, TwinCritics, generators
 
@@ -271,14 +271,14 @@ class SAC:
         with torch.set_grad_enabled(enhances):
             later = self._value(after, temperature, noise[0])
         errors = self._errors(batch, later.detach())
-        _step(self.critic_optimizer, list(self.critics.parameters()), 0.5 * errors.sum())
+        descend(self.critic_optimizer, list(self.critics.parameters()), 0.5 * errors.sum())
         self.critic_loss.copy_(errors.detach().mean(0))
         slope = None
         if enhances:
             (by_next,) = torch.autograd.grad(later.sum(), after)
             slope = action_slope(batch, by_next, self.config.discount)
         loss, density = self._losses(batch, temperature, noise[1], slope)
-        _step(self.actor_optimizer, list(self.policy.parameters()), loss)
+        descend(self.actor_optimizer, list(self.policy.parameters()), loss)
         # of the loss minus log α (mean log-density + goal), by log α
         self.log_temperature.grad = -(density.detach() + self.target_entropy)
         self.temperature_optimizer.step()
@@ -355,13 +355,6 @@ class SAC:
         self.critic_loss.copy_(state["critic_loss"])
         self.done, self.steps, self.lost, self.seconds = state["numbers"]
         self.history = [SACReport(**report) for report in state["history"]]
-
-
-def _step(optimizer: torch.optim.Optimizer, parameters: list[Tensor], loss: Tensor) -> None:
-    """Take one step of an optimiser along the gradient of a loss, by these parameters only."""
-    for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters)):
-        parameter.grad = slope
-    optimizer.step()
 
 
 def train_seeds(

@@ -42,6 +42,16 @@ def test_it_learns_mean_and_noise_of_each_seed():
     assert 0.6 * NOISE < off[0].std() < 2.0 * NOISE
 
 
+def test_predictions_far_from_what_was_seen_are_not_believed():
+    model = Ensemble(2, (2, 1), EnsembleConfig(hidden=(8,), members=3, elites=1, most_passes=1))
+    model.mean[1], model.std[1] = 50.0, 0.1
+    after = torch.tensor([[0.0, 0.0], [99.0, -99.0], [0.0, 101.0], [torch.nan, 0.0]]).expand(2, 4, 2).clone()
+    reward = torch.zeros(2, 4)
+    assert model.believes(reward, after).tolist() == [[True, True, False, False], [False] * 4]
+    reward[0, 0] = torch.inf
+    assert model.believes(reward, after)[0].tolist() == [False, True, False, False]
+
+
 def test_the_best_weights_are_kept():
     random = torch.Generator().manual_seed(1)
     config = EnsembleConfig(hidden=(8,), members=3, elites=1, batch=64, rate=0.3, most_passes=6)

@@ -9,6 +9,7 @@ from pullback.core.search_loop import Checkpoint
 from pullback.learn import make
 from pullback.learn.enhance import Extra
 from pullback.learn.mbpo import MBPO, EnsembleConfig, MBPOConfig
+from pullback.learn.recorded import adam, descend
 from pullback.learn.replay import Replay
 from pullback.learn.sac import SAC, SACConfig
 from pullback.learn.seeded import Perceptrons, generators
@@ -129,6 +130,29 @@ def test_a_run_resumes_bit_for_bit(config, tmp_path):
     assert resumed.history[-1].temperature == through.history[-1].temperature
     for a, b in zip(resumed.critics.parameters(), through.critics.parameters()):
         assert torch.equal(a, b)
+
+
+def test_wild_predictions_give_way_to_stored_transitions():
+    run = run_of(small(rollouts=10, lengths=(1, 2, 3, 3), updates=0, ensemble=EnsembleConfig(hidden=(8,))))
+    run.replay.add(run._act())
+    run.replay.add(run._act())
+    run.ensemble.fit(run.replay.all(), run.random)
+    with torch.no_grad():
+        run.ensemble.network.biases[-1] += 1e6
+    run._roll_out(3)
+    stored = run.replay.all()["reward"]
+    predicted = run.predicted.all()["reward"]
+    assert predicted.shape == (1, 10)
+    assert (predicted[..., None] == stored[:, None]).any(-1).all()
+
+
+def test_a_step_takes_gradients_laid_out_otherwise():
+    scale = torch.arange(1.0, 7.0).view(2, 3)
+    plain, turned = (torch.zeros(3, 2, requires_grad=True) for _ in range(2))
+    descend(adam([plain], 0.1), [plain], (plain * scale.T.contiguous()).sum())
+    descend(adam([turned], 0.1), [turned], (turned * scale.T).sum())
+    assert turned.grad.stride() == turned.stride()
+    assert torch.equal(turned, plain)
 
 
 def test_sac_learns_to_repeat_what_it_sees():
