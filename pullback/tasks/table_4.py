@@ -217,7 +217,7 @@ def report(found: Found, options: Options, console: Console) -> list[Path]:
 
 
 def draw(found: Found, path: Path) -> Path:
-    """Draw the curves, a panel for each number of links and variant."""
+    """Draw the curves, a panel for each number of links and variant; dashed: the median of the largest so far."""
     from matplotlib.figure import Figure
 
     cases = list(dict.fromkeys(curve.case for curve in found.curves))
@@ -228,9 +228,12 @@ def draw(found: Found, path: Path) -> Path:
     for axes, case in zip(panels, cases):
         own = [curve for curve in found.curves if curve.case == case]
         draw_curves(axes, [curve for curve in own if curve.method != "ilqr"])
+        for curve, line in zip((curve for curve in own if curve.method != "ilqr"), axes.get_lines()):
+            largest = np.maximum.accumulate(np.asarray(curve.returns, dtype=float), 0)
+            axes.plot(curve.steps, np.median(largest, 1), color=line.get_color(), linestyle="--", linewidth=1)
         for curve in own:
             if curve.method == "ilqr":
-                axes.axhline(curve.last[0], color="black", linestyle="--", linewidth=1, label="ilqr")
+                axes.axhline(curve.last[0], color="black", linestyle=":", linewidth=1, label="ilqr")
         axes.set(title=case)
         axes.legend(fontsize=8)
     for axes in panels[len(cases) :]:
