@@ -147,13 +147,17 @@ def make_env(name: str, worlds: int, options: Any, **given: Any) -> Env:
     return env
 
 
+def checkpoint_file(out: Path, env: str, method: str) -> Path:
+    """Return the checkpoint of a method in an environment."""
+    return out / f"figure_5_{env.replace('-', '_')}_{method}.pt"
+
+
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
 def learn(method: str, radius: float, options: Options, console: Console) -> Curves:
     """Return the curves of a method."""
-    name = options.env.replace("-", "_")
-    file = options.out / f"figure_5_{name}_{method}.pt"
+    file = checkpoint_file(options.out, options.env, method)
     steps, given = options.epochs * options.epoch_steps, {"device": options.env_device or options.device}
     if method in ("shac", "ppo"):
         worlds, horizon = (2, 4) if options.quick else (16, 8 if method == "shac" else 64)

@@ -1,7 +1,8 @@
 """Transplant a walking policy from this simulation into MuJoCo, and train it on there: Table 5 of Qiao et al. (2021).
 
 A policy learns in `ant-walk`, acts in MuJoCo's ant as it is, and is trained on there; beside it one of the same seed
-learns in MuJoCo from nothing, with as many actions. Ctrl-C stops; the same with --resume goes on.
+learns in MuJoCo from nothing, with as many actions. Ctrl-C stops; the same with --resume goes on, also from what
+figure-5 trained in the same folder with the same options.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pullback.tasks.common.learning_curves import Curves, draw_curves, spread, w
 from pullback.tasks.common.options import check_at_least
 from pullback.tasks.common.outputs import print_files, write_figure
 from pullback.tasks.figure_5 import Options as LearnOptions
-from pullback.tasks.figure_5 import make_env, search
+from pullback.tasks.figure_5 import checkpoint_file, make_env, search
 
 PUBLISHED = {"from nothing": "868 ± 77", "transplanted": "1735 ± 1066"}
 
@@ -82,9 +83,8 @@ def run(options: Options) -> Found:
     shared = {name: value for name, value in asdict(options).items() if name in LearnOptions.__dataclass_fields__}
     with computing(options):
         here = search(options.method, LearnOptions.radius, LearnOptions(**shared))
-        train_seeds(
-            here, checkpoint=options.out / "table_5_here.pt", resume=options.resume, label="ant-walk", console=console
-        )  # fmt: skip
+        file = checkpoint_file(options.out, "ant-walk", options.method)
+        train_seeds(here, checkpoint=file, resume=options.resume, label="ant-walk", console=console)
         found.curves.append(Curves.of(here, options.method, "ant-walk"))
         for name, teacher in (("transplanted", here), ("from nothing", None)):
             learner = start_in_mujoco(options, teacher)

@@ -54,6 +54,8 @@ def test_table_5_transplants_into_mujoco(tmp_path):
     assert moved.steps == plain.steps == [0, 8]
     assert moved.returns[0] != plain.returns[0]
     assert len(here.last) == 2
+    # where figure-5 keeps it, so that either goes on from the other
+    assert figure_5.checkpoint_file(tmp_path, "ant-walk", "sac").exists()
 
 
 def test_a_learned_swing_is_audited_as_a_planned_one():
