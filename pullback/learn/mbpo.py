@@ -19,6 +19,9 @@ from pullback.learn.sac import SAC, SACConfig
 
 Tensor = torch.Tensor
 
+KEPT = 2**31
+"""Bytes of predicted transitions up to which a checkpoint has them; of more a resumed run makes new ones."""
+
 
 @dataclass(frozen=True)
 class MBPOConfig(SACConfig):
@@ -150,14 +153,20 @@ class MBPO(SAC):
 
     def state(self) -> dict[str, Any]:
         """Return everything that later epochs depend on."""
-        own = {"ensemble": self.ensemble.state(), "predicted": self.predicted.state()}
+        kept = self.predicted.packed[:, : self.predicted.count].nbytes <= KEPT
+        own = {"ensemble": self.ensemble.state(), "predicted": self.predicted.state() if kept else None}
         return {**super().state(), **own, "model": [self.model_error, self.passes, self.fitted]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         super().load_state(state)
         self.ensemble.load_state(state["ensemble"])
-        kind = self.env.dtype, self.device
-        self.predicted = Replay(self.config.seeds, state["predicted"]["capacity"], self.shapes(), *kind)
-        self.predicted.load_state(state["predicted"])
+        predicted = state["predicted"]
+        if predicted is None:
+            # which `prepare` fills
+            self.predicted = self._pool(self.config.length(self.done + 1))
+        else:
+            kind = self.env.dtype, self.device
+            self.predicted = Replay(self.config.seeds, predicted["capacity"], self.shapes(), *kind)
+            self.predicted.load_state(predicted)
         self.model_error, self.passes, self.fitted = state["model"]

@@ -132,6 +132,21 @@ def test_a_run_resumes_bit_for_bit(config, tmp_path):
         assert torch.equal(a, b)
 
 
+def test_many_predictions_are_not_kept_but_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("pullback.learn.mbpo.KEPT", 100)
+    config = small(rollouts=10, fit_every=3, updates=1, ensemble=EnsembleConfig(hidden=(8,), most_passes=2))
+    stopped, resumed = run_of(config), run_of(config)
+    stopped.iterate()
+    file = tmp_path / "run.pt"
+    Checkpoint(stopped, file, stopped.settings).save()
+    Checkpoint(resumed, file, resumed.settings).resume()
+    assert resumed.predicted.count == 0
+    resumed.iterate()
+    assert resumed.predicted.count > 0
+    assert resumed.history[0].returns == stopped.history[0].returns
+    assert len(resumed.history) == 2
+
+
 def test_wild_predictions_give_way_to_stored_transitions():
     run = run_of(small(rollouts=10, lengths=(1, 2, 3, 3), updates=0, ensemble=EnsembleConfig(hidden=(8,))))
     run.replay.add(run._act())
