@@ -26,8 +26,9 @@ class FirstOrderErrors(NamedTuple):
     """|r(a + Δa) - r - ∂r/∂a Δa| / |r(a + Δa) - r|"""
 
     def radius(self, tolerance: float = 0.1, share: float = 0.75) -> float:
-        """Return the largest radius up to which that share of observations is within a tolerance."""
-        fine = torch.quantile(self.observation.double(), share, dim=1) <= tolerance
+        """Return the largest radius up to which that share of observations, and of rewards, is within a tolerance."""
+        both = (self.observation, self.reward)
+        fine = torch.stack([torch.quantile(errors.double(), share, dim=1) <= tolerance for errors in both]).all(0)
         if not bool(fine[0]):
             raise PullbackError(
                 f"at the smallest radius, {self.radii[0]}, {100 * share:.0f} % of the samples are off by more than "

@@ -70,7 +70,8 @@ class Options(StudyOptions):
     extra: int = 9
     """Extra samples of a transition."""
     radius: float = 0.01
-    """Of their actions; 0: the largest at which three in four first-order samples are within a tenth."""
+    """Of their actions; 0: the largest at which three in four first-order samples, of both observation and reward, are
+    within a tenth."""
     trials: int = 4
     """Episodes of a trial, of each seed."""
 

@@ -81,5 +81,8 @@ def test_the_radius_is_the_largest_that_is_good_all_the_way():
     errors = torch.tensor([[0.01, 0.02], [0.05, 0.06], [0.3, 0.4], [0.01, 0.01]])
     found = FirstOrderErrors((1e-3, 1e-2, 0.1, 1.0), errors, errors)
     assert found.radius(0.1) == 1e-2
+    # rewards count as well: a squared action is not linear
+    assert found._replace(reward=2.0 * errors).radius(0.1) == 1e-3
+    assert found._replace(observation=2.0 * errors).radius(0.1) == 1e-3
     with pytest.raises(PullbackError, match="give smaller radii"):
         found.radius(0.001)
