@@ -9,16 +9,29 @@ import numpy as np
 import torch
 
 import pullback as pb
-from bench.benchmark import NOT_MEASURED, Benchmark, Cell, Options, Row, figure, markdown, spread, time_with_spread
+from bench.benchmark import (
+    NOT_MEASURED,
+    Benchmark,
+    Cell,
+    NoResultError,
+    Options,
+    Row,
+    figure,
+    markdown,
+    spread,
+    time_with_spread,
+)
 from bench.laikagos import Standing, forward_and_backward, stand
 from bench.mujoco_models import GRAVITY, TIME_STEP
 
+GPU = "worlds on a GPU"
 SIZES = {
     "worlds": (1, 10, 100, 1000, 10_000, 100_000),
     "steps": (10, 100, 1000, 10_000, 100_000),
     "robots": (1, 2, 5, 10, 20),
     "links": (1, 5, 20, 50, 100, 200),
     "contacts": (0, 5, 20, 50, 100, 200),
+    GPU: (1, 100, 10_000, 100_000, 1_000_000),
 }
 OTHER_STEPS = 10
 LONGEST = 10.0
@@ -37,6 +50,8 @@ def scene(kind: str, size: int) -> Standing:
             # one ball in the air is a world without contacts; balls may touch the ground only
             place = (0.3 * (k % 15), 0.3 * (k // 15), 0.05 if size else 1.0)
             world.add_sphere(f"ball{k}", radius=0.05, mass=1.0, position=place, group=2, mask=1)
+    elif kind == GPU:
+        return stand(1, worlds=size, dtype=torch.float32, device="cuda")
     else:
         return stand(size if kind == "robots" else 1, worlds=size if kind == "worlds" else 1)
     sim = world.compile(dt=TIME_STEP, dtype=torch.float64)
@@ -46,14 +61,19 @@ def scene(kind: str, size: int) -> Standing:
 def measure(kind: str, size: int, options: Options) -> Row:
     """Measure forward and backward of one size."""
     torch.set_num_threads(1)
+    wait = torch.cuda.synchronize if kind == GPU else lambda: None
+    if kind == GPU and not torch.cuda.is_available():
+        raise NoResultError("no GPU")
     functions = forward_and_backward(scene(kind, size), size if kind == "steps" else OTHER_STEPS)
     row: Row = {"kind": kind, "size": size}
     for name, function in zip(("forward", "backward"), functions):
         times: list[float] = []
         function()
+        wait()
         while sum(times) < LONGEST and (len(times) < 3 or (sum(times) < options.seconds / 6 and len(times) < 30)):
             before = time.perf_counter()
             function()
+            wait()
             times.append(time.perf_counter() - before)
         row[name] = spread(times)
     return row
@@ -102,8 +122,9 @@ BENCHMARK = Benchmark(
     "scaling",
     "Scaling",
     "How does the cost of a rollout and its gradient grow with worlds, steps, robots, links and contacts?",
-    f"float64, one thread; but for steps, {OTHER_STEPS} steps a call. Worlds, steps, robots: Laikagos on four toes "
-    "each; ten robots in one world are 180 velocities and 40 contacts. Links: a chain of hinges without contact. "
+    f"float64, one thread, on a GPU float32; but for steps, {OTHER_STEPS} steps a call. Worlds, steps, robots: "
+    "Laikagos on four toes each; ten robots in one world are 180 velocities and 40 contacts. Links: a chain of hinges "
+    "without contact. "
     "Contacts: balls on the ground, one contact each, six velocities each (0: one ball in the air). Times are divided "
     "by the number; exponents p of time ~ number^p are fitted to the three largest. " + WORSE,
     "The same rollout as in the other tables, whose results are compared there.",
