@@ -4,6 +4,7 @@ import torch
 
 from bench.learn_slopes import compare, roll_out, states_of
 from pullback.learn import SAC, SACConfig, make
+from pullback.learn.enhance import action_slope
 
 
 def trained():
@@ -32,7 +33,8 @@ def test_one_step_is_the_slope_of_policy_enhancement():
     model = make("swing-up", 20, links=2, dtype=torch.float64)
     slope, _ = roll_out(run, model, rows, 2, 1)
     after = rows["next"].clone().requires_grad_()
-    expected = run._slope(rows, after, run._value(after, run.log_temperature.detach().exp()[:, None], noise))
+    value = run.value(after, run.log_temperature.detach().exp()[:, None], noise)
+    expected = action_slope(rows, torch.autograd.grad(value.sum(), after)[0], run.config.discount)
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-9)
 
