@@ -96,10 +96,18 @@ def contact_direction(
     c: int, m: int, cone: int, A: wp.array2d(dtype=Any), b: wp.array2d(dtype=Any), mu: wp.array2d(dtype=Any),
     lam: wp.array2d(dtype=Any), w: int,
 ):  # fmt: skip
-    """Return the sliding direction of the closed contact c, and the residual of its tangent rows."""
+    """Return the sliding direction of the closed contact c, and the residual of its tangent rows if it slides."""
     t = 3 * c + 1
-    r = tangent_residual(m, t, A, b, lam, w)
-    e = sliding_direction(cone, wp.vector(lam[t, w], lam[t + 1, w]), mu[c, w] * lam[t - 1, w], r)
+    tangent = wp.vector(lam[t, w], lam[t + 1, w])
+    limit = mu[c, w] * lam[t - 1, w]
+    size = wp.max(wp.abs(tangent[0]), wp.abs(tangent[1]))
+    if cone:
+        size = wp.length(tangent)
+    r = tangent - tangent
+    # a dot with all impulses, which contacts that stick do without
+    if size >= limit - slack(limit):
+        r = tangent_residual(m, t, A, b, lam, w)
+    e = sliding_direction(cone, tangent, limit, r)
     return e, r
 
 
@@ -310,6 +318,26 @@ def solve_unknowns(
 
 
 @wp.func
+def has_bounded_rows(p: Problem, w: int, x: wp.array2d(dtype=Any)):
+    """Tell whether any closed contact slides, or any other row is at a bound."""
+    A = rows_from(x, p.A)
+    b = rows_from(x, p.b)
+    mu = rows_from(x, p.mu)
+    lam = rows_from(x, p.lam)
+    m = 3 * p.nc + p.ns
+    found = bool(False)
+    for c in range(p.nc):
+        if not found and lam[3 * c, w] > x.dtype(0.0):
+            e, r = contact_direction(c, m, p.cone, A, b, mu, lam, w)
+            found = wp.dot(e, e) > x.dtype(0.0)
+    for s in range(p.ns):
+        i = 3 * p.nc + s
+        if lam[i, w] >= x[p.upper + s, w] or lam[i, w] <= x[p.lower + s, w]:
+            found = True
+    return found
+
+
+@wp.func
 def bounds_vjp(p: Problem, w: int, x: wp.array2d(dtype=Any)):
     """Write the cotangents of friction coefficients and bounds: eqs. (15) and (16)."""
     A = rows_from(x, p.A)
@@ -322,16 +350,18 @@ def bounds_vjp(p: Problem, w: int, x: wp.array2d(dtype=Any)):
     rho = rows_from(x, p.work)
     m = 3 * p.nc + p.ns
     zero = x.dtype(0.0)
-    # rho = adj_lam - A^T multiplier
-    for i in range(m):
-        rho[i, w] = x[p.adj_lam + i, w]
-    for i in range(m):
-        if multiplier[i, w] != zero:
-            add_multiple(rho, 0, -multiplier[i, w], A, i * m, m, w)
+    # rho = adj_lam - A^T multiplier, if there is any row at a bound
+    bounded = has_bounded_rows(p, w, x)
+    if bounded:
+        for i in range(m):
+            rho[i, w] = x[p.adj_lam + i, w]
+        for i in range(m):
+            if multiplier[i, w] != zero:
+                add_multiple(rho, 0, -multiplier[i, w], A, i * m, m, w)
     for c in range(p.nc):
         i = 3 * c
         adj_mu = zero
-        if lam[i, w] > zero:
+        if bounded and lam[i, w] > zero:
             e, r = contact_direction(c, m, p.cone, A, b, mu, lam, w)
             adj_mu = lam[i, w] * wp.dot(e, wp.vector(rho[i + 1, w], rho[i + 2, w]))
         x[p.adj_mu + c, w] = adj_mu

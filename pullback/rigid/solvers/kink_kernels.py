@@ -55,10 +55,18 @@ def contact_tie(
     i = 3 * c
     zero = A.dtype(0.0)
     row = int(-1)
-    r = tangent_residual(m, i + 1, A, b, lam, w)
-    slow = wp.length(r) <= width
     limit = mu[c, w] * lam[i, w]
-    if A[i * (m + 1), w] * lam[i, w] <= width:
+    length = wp.sqrt(lam[i + 1, w] * lam[i + 1, w] + lam[i + 2, w] * lam[i + 2, w])
+    inverse_mass = A.dtype(0.5) * (A[(i + 1) * (m + 1), w] + A[(i + 2) * (m + 1), w])
+    touches = A[i * (m + 1), w] * lam[i, w] <= width
+    slides = cone == 1 and limit > zero and length > zero and inverse_mass * (limit - length) <= width
+    slow = bool(False)
+    r = wp.vector(zero, zero)
+    # a dot with all impulses, which most contacts do without
+    if touches or slides:
+        r = tangent_residual(m, i + 1, A, b, lam, w)
+        slow = wp.length(r) <= width
+    if touches:
         if wp.abs(b[i, w] + dot_rows(A, i * m, lam, 0, m, w)) <= width:
             row = i
             if cone == 0:
@@ -66,11 +74,8 @@ def contact_tie(
             # the apex of the cone: friction has no direction, and is left out
             if slow:
                 mu[c, w] = zero
-    if cone == 1 and row < 0 and limit > zero and slow:
-        length = wp.sqrt(lam[i + 1, w] * lam[i + 1, w] + lam[i + 2, w] * lam[i + 2, w])
-        inverse_mass = A.dtype(0.5) * (A[(i + 1) * (m + 1), w] + A[(i + 2) * (m + 1), w])
-        if length > zero and inverse_mass * (limit - length) <= width:
-            row = i + 1
+    if slides and slow and row < 0:
+        row = i + 1
     return row
 
 

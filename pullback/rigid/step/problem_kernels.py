@@ -182,19 +182,26 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
         lower[k, w] = scalars[k * SCALAR_ROWS + LOWER, w]
         upper[k, w] = scalars[k * SCALAR_ROWS + UPPER, w]
     # A = Y Y^T: three columns of Y^T at once, then one by one
+    for r in range(3 * nv):
+        columns[r, w] = zero
     for c in range(nc):
-        for r in range(3 * nv):
-            columns[r, w] = zero
         pair = int(contacts[c * CONTACT_ROWS + PAIR, w])
-        for k in range(scene.pair_dof_start[pair], scene.pair_dof_start[pair + 1]):
+        start = scene.pair_dof_start[pair]
+        end = scene.pair_dof_start[pair + 1]
+        for k in range(start, end):
             v = scene.pair_dof[k]
             store(columns, 3 * v, w, load3(Y, 3 * (c * nv + v), w))
         for d in range(c, nc):
             other = int(contacts[d * CONTACT_ROWS + PAIR, w])
-            write_products(
-                scene.pair_dof, scene.pair_dof_start[other], scene.pair_dof_start[other + 1], Y, 3 * d * nv, columns, m,
-                w, A, 3 * d, 3 * c,
-            )  # fmt: skip
+            first = scene.pair_dof_start[other]
+            last = scene.pair_dof_start[other + 1]
+            # dofs are listed last first: where their ranges do not meet, nothing is in common
+            if scene.pair_dof[first] < scene.pair_dof[end - 1] or scene.pair_dof[last - 1] > scene.pair_dof[start]:
+                last = first
+            write_products(scene.pair_dof, first, last, Y, 3 * d * nv, columns, m, w, A, 3 * d, 3 * c)
+        # only what was written: of many bodies few move a contact
+        for k in range(start, end):
+            store(columns, 3 * scene.pair_dof[k], w, wp.vector(zero, zero, zero))
     for k in range(ns):
         j = 3 * nc + k
         for v in range(nv):
