@@ -114,7 +114,7 @@ def tables(rows: dict[str, Row]) -> list[str]:
 
 WORSE = (
     "What is worse than linear: links, since the mass matrix of one chain is dense and is factored, of n³; robots and "
-    "contacts backward, since the adjoint forms one matrix of all rows that are held, although islands of it are "
+    "contacts backward, since the adjoint writes one matrix of all rows, zeros included, although islands of it are "
     "solved apart."
 )
 
