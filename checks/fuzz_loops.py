@@ -58,9 +58,11 @@ def loop_rows(laws: Laws, loop: ClosedLoop) -> tuple[Array, Array]:
 def take_out_loops(laws: Laws, bounded: Array) -> Array:
     """Take out of p what loops gave where dofs are not `bounded` (n, nv), and leave nothing in the others.
 
-    Return by how much the anchors' velocities after the step differ from what closes the loops, beyond softness (n,).
+    Return by how much the anchors' velocities after the step differ from what closes the loops, beyond softness (n,)
+    and beyond what the rounding of coordinates of a metre makes of them.
     """
     contact, dt = laws.drawn.world.contact, laws.drawn.sim.dt
+    rounded = contact.loop_erp / dt * torch.finfo(laws.drawn.sim.dtype).eps
     found = [loop_rows(laws, loop) for loop in laws.drawn.world.loops]
     J = np.concatenate([rows for rows, _ in found], 1)
     held = np.where(bounded[:, None], 0.0, J).swapaxes(1, 2)
@@ -72,4 +74,4 @@ def take_out_loops(laws: Laws, bounded: Array) -> Array:
     for rows, apart in found:
         rate = np.einsum("nrv,nv->nr", rows[:, :3], laws.v1.numpy()) + contact.loop_erp / dt * apart
         wrong = np.maximum(wrong, np.abs(rate).max(1))
-    return np.maximum(wrong - 10 * contact.cfm * np.abs(mu).max(1), 0.0)
+    return np.maximum(wrong - 10 * contact.cfm * np.abs(mu).max(1) - rounded, 0.0)
