@@ -92,12 +92,12 @@ def measure(cells: dict[str, Cell], results: Results, path: Path) -> dict[str, s
     """Measure cells one by one and keep each; return those without figures, and why."""
     without = {}
     growing = {each.name for each in BENCHMARKS if each.grows}
-    # by competitor, the first setting that was too much for it
+    # by benchmark and competitor, the first setting that was too much for it
     most: dict[str, str] = {}
     for k, (name, cell) in enumerate(cells.items()):
         print(f"{k + 1}/{len(cells)} {name} ...", flush=True)
         benchmark, _, rest = name.partition("/")
-        competitor, _, setting = rest.rpartition("/")
+        competitor, _, setting = name.rpartition("/")
         if competitor in most:
             cell = partial(_not_tried, most[competitor])
         try:

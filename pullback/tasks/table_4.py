@@ -227,8 +227,9 @@ def draw(found: Found, path: Path) -> Path:
     panels = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for axes, case in zip(panels, cases):
         own = [curve for curve in found.curves if curve.case == case]
-        draw_curves(axes, [curve for curve in own if curve.method != "ilqr"])
-        for curve, line in zip((curve for curve in own if curve.method != "ilqr"), axes.get_lines()):
+        learned = [curve for curve in own if curve.method != "ilqr"]
+        draw_curves(axes, learned)
+        for curve, line in zip(learned, axes.get_lines()):
             largest = np.maximum.accumulate(np.asarray(curve.returns, dtype=float), 0)
             axes.plot(curve.steps, np.median(largest, 1), color=line.get_color(), linestyle="--", linewidth=1)
         for curve in own:

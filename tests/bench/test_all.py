@@ -82,10 +82,14 @@ def test_larger_settings_are_not_tried_after_one_that_takes_too_much(monkeypatch
     cells = {"slow/5": slow, "slow/6": partial(answer, 1.0), "slow/7": partial(answer, 1.0)}
     found = {}
     for grows in (True, False):
-        monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(**cells)._replace(grows=grows),))
+        # a competitor of that name in another benchmark is none of its business
+        other = toy(**{"slow/7": partial(answer, 3.0)})._replace(name="other")
+        monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(**cells)._replace(grows=grows), other))
         path = tmp_path / f"{grows}.json"
         bench_all.main(["--json", str(path)])
-        found[grows] = json.loads(path.read_text())["toy"]
+        rows = json.loads(path.read_text())
+        found[grows] = rows["toy"]
+        assert rows["other"]["slow/7"]["value"] == 3.0
     assert [found[True][f"slow/{k}"]["failed"] for k in (5, 6, 7)] == ["over 180 s", *["over 180 s at 5"] * 2]
     assert found[True]["fast/2"]["value"] == 2.0
     assert found[False]["slow/6"]["value"] == 1.0

@@ -224,3 +224,39 @@ def test_shared_gradients_are_the_same_bits_each_time(threads):
         sim = sliding_ball(friction=friction)
         found.append(torch.autograd.grad(sim.rollout(start(sim, 33), 20).q[-1, :, 0].sum(), friction)[0])
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("ground", ["first", "last"])
+def test_bodies_that_touch_may_be_far_apart_in_the_list(ground):
+    """Two stacks, the lower boxes listed before the upper ones, and a box that slides: by velocities and friction."""
+    world = pb.World()
+    # a lower box's pair with the ground comes before that with the upper box, or after it
+    if ground == "first":
+        world.add_ground()
+    places = [(0.0, 0.1), (0.5, 0.1), (1.0, 0.1), (0.0, 0.3), (0.5, 0.3)]
+    for k, (x, z) in enumerate(places):
+        world.add_box(f"box{k}", size=(0.2, 0.2, 0.2), mass=1.0 + 0.1 * k, position=(x, 0.0, z))
+    if ground == "last":
+        world.add_ground()
+    pushed = torch.zeros(1, 30, dtype=F64)
+    # box 2 slides, box 4 on box 1
+    pushed[0, 15], pushed[0, 27] = 1.0, 0.5
+    pushed += 0.05 * torch.randn(1, 30, dtype=F64, generator=torch.Generator().manual_seed(0))
+    way = torch.randn(1, 30, dtype=F64, generator=torch.Generator().manual_seed(1))
+
+    def loss(step, friction):
+        world.set_shape("box1", friction=friction)
+        sim = world.compile(dt=2e-3, dtype=F64)
+        motion = sim.rollout(pb.State(sim.initial_state().q, pushed + step * way), 12)
+        weights = torch.linspace(1.0, 2.0, sim.nq, dtype=F64)
+        return (motion.q[-1] * weights).sum()
+
+    point = torch.zeros((), dtype=F64), torch.tensor(0.4, dtype=F64)
+    leaves = [x.clone().requires_grad_() for x in point]
+    loss(*leaves).backward()
+    h = 1e-6
+    for k, leaf in enumerate(leaves):
+        ends = [loss(*(x + sign * h if j == k else x for j, x in enumerate(point))) for sign in (1, -1)]
+        difference = ((ends[0] - ends[1]) / (2 * h)).item()
+        assert abs(difference) > 1e-4
+        assert leaf.grad.item() == pytest.approx(difference, rel=1e-5)

@@ -195,7 +195,7 @@ def write_problem(job: Job, nc: int, ns: int, w: int, scratch: wp.array2d(dtype=
             other = int(contacts[d * CONTACT_ROWS + PAIR, w])
             first = scene.pair_dof_start[other]
             last = scene.pair_dof_start[other + 1]
-            # dofs are listed last first: where their ranges do not meet, nothing is in common
+            # a pair has dofs, listed last first: where two pairs' ranges do not meet, nothing is in common
             if scene.pair_dof[first] < scene.pair_dof[end - 1] or scene.pair_dof[last - 1] > scene.pair_dof[start]:
                 last = first
             write_products(scene.pair_dof, first, last, Y, 3 * d * nv, columns, m, w, A, 3 * d, 3 * c)
