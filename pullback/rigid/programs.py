@@ -217,7 +217,7 @@ class WorldPrograms:
             return linear
 
         scratch = [step.vjp_scratch[0], extra, 0]
-        return Program(step.operator, make_job, rows=rows, scratch=scratch, vjp_scratch=scratch)
+        return Program(step.operator, make_job, rows=rows, scratch=scratch, vjp_scratch=scratch, work=step.work)
 
     def _feedback(self, steps: int) -> Program:
         """Return the program that writes all states, the controls applied, and status; no vjp."""

@@ -322,6 +322,9 @@ def test_threads_give_the_same_bits():
         found.append(sim.linearize(states, controls))
     torch.set_num_threads(before)
     assert torch.equal(found[0].A, found[1].A)
+    # few states are shared among threads as well: one costs as much as a step, at least
+    programs = sim._programs
+    assert programs.linearize().work == programs.step().work > 1
 
 
 def test_parameters_of_each_world():
