@@ -103,8 +103,9 @@ class Ensemble:
     def fit(self, rows: Rows, random: torch.Generator, copies: int = 1) -> tuple[float, int]:
         """Train on transitions (S, N, ...) until what is held out is predicted no better; return error and passes.
 
-        A pass takes as many updates as there are transitions for, of each of which there are some `copies`, a true one
-        and extra samples around it: a pass draws one in so many.
+        Rows come in groups of `copies`, a true transition and extra samples around it. Whole groups are held out, of
+        which the true one is predicted: rows around it that are trained on would give it away. A pass takes as many
+        updates as there are groups for.
         """
         config = self.config
         inputs = torch.cat([rows["observation"], rows["action"]], -1)
@@ -113,9 +114,11 @@ class Ensemble:
         self.mean, std = inputs.mean(1, keepdim=True), inputs.std(1, keepdim=True)
         self.std = torch.where(std < LEAST_STD, torch.ones_like(std), std)
         pairs = torch.cat([(inputs - self.mean) / self.std, targets], -1)
-        order = torch.rand(self.seeds, total, device=inputs.device, generator=random).argsort(1)
-        held = max(1, min(int(config.held_out * total), config.most_held_out))
-        test, train = order[:, :held], order[:, held:]
+        groups = total // copies
+        order = copies * torch.rand(self.seeds, groups, device=inputs.device, generator=random).argsort(1)
+        held = max(1, min(int(config.held_out * groups), config.most_held_out))
+        test = order[:, :held]
+        train = (order[:, held:, None] + torch.arange(copies, device=inputs.device)).flatten(1)
         tested = self._pick(pairs, test.repeat_interleave(config.members, 0))
         # of each network its own draw, with replacement
         drawn = torch.randint(train.shape[1], (self.count, train.shape[1]), device=inputs.device, generator=random)

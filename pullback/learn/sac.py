@@ -7,6 +7,7 @@ samples in the buffer, and the gradient of the actor's loss (`enhance.py`).
 
 from __future__ import annotations
 
+import math
 import time
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -47,6 +48,8 @@ class SACConfig:
     """Iterations."""
     epoch_steps: int = 1000
     """Actions of an epoch, in each world."""
+    trial_every: int = 1
+    """Epochs after which the policies are tried, and after the last one; a trial is a whole episode."""
     random_steps: int = 5000
     """First actions that are drawn uniformly; there are no updates before."""
     first_update: int = 1000
@@ -81,7 +84,7 @@ class SACConfig:
     """On a GPU, let torch.compile make few kernels of an update's many: a minute at first, then half the time."""
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "epochs", "epoch_steps", "batch", "capacity"):
+        for name in ("seeds", "epochs", "epoch_steps", "trial_every", "batch", "capacity"):
             if getattr(self, name) < 1:
                 raise PullbackError(f"{name} is {getattr(self, name)}; give at least 1")
         if self.actor not in ("critic", "simulation", "weighted"):
@@ -105,7 +108,7 @@ class SACReport:
     seconds: float
     """Wall-clock so far, of all seeds together."""
     returns: list[float]
-    """Mean return of the policies of the mean, on starts they are not trained on."""
+    """Mean return of the policies of the mean, on starts they are not trained on; NaN in an epoch without a trial."""
     temperature: list[float]
     critic_loss: list[float]
     """Mean squared error in the last update; NaN before the first."""
@@ -175,13 +178,15 @@ class SAC:
     def _room(self) -> int:
         """Return the transitions of a seed that there will ever be, or as many as are kept."""
         config = self.config
-        each = (self.env.worlds // config.seeds) * (1 + (config.extra.count if config.extra else 0))
-        return min(config.capacity, config.epochs * config.epoch_steps * each)
+        group = 1 + (config.extra.count if config.extra else 0)
+        ever = config.epochs * config.epoch_steps * (self.env.worlds // config.seeds)
+        # a transition and those around it stay together
+        return group * min(max(1, config.capacity // group), ever)
 
     # -- an epoch --------------------------------------------------------------------------------------------------
 
     def iterate(self) -> None:
-        """Act and update for an epoch, then try the policies."""
+        """Act and update for an epoch, then try the policies if it is time."""
         began, config = time.perf_counter(), self.config
         for _ in range(config.epoch_steps):
             self.replay.add(self._act())
@@ -191,10 +196,12 @@ class SAC:
                 for _ in range(config.updates):
                     self.improve()
         self.done += 1
-        returns = self._try()
+        returns = [float("nan")] * config.seeds
+        if self.done % config.trial_every == 0 or self.done == config.epochs:
+            returns = self._by_seed(self._try()).mean(1).tolist()
         self.seconds += time.perf_counter() - began
         report = SACReport(
-            self.steps * (self.env.worlds // config.seeds), self.seconds, self._by_seed(returns).mean(1).tolist(),
+            self.steps * (self.env.worlds // config.seeds), self.seconds, returns,
             self.log_temperature.detach().exp().tolist(), self.critic_loss.tolist(), self.lost, self.extras(),
         )  # fmt: skip
         self.history.append(report)
@@ -257,7 +264,13 @@ class SAC:
         if config.extra is None:
             return rows
         around = extra_samples(rows, config.extra, self.random)
-        return {name: torch.cat([rows[name], around[name]], 1) for name in plain}
+        # each transition is followed by those around it
+        return {
+            name: torch.cat([rows[name][:, :, None], around[name].unflatten(1, (-1, config.extra.count))], 2).flatten(
+                1, 2
+            )
+            for name in plain
+        }
 
     # -- an update -------------------------------------------------------------------------------------------------
 
@@ -315,15 +328,16 @@ class SAC:
 
     def summary(self) -> str:
         """Return the text beside the progress bar."""
-        if not self.history:
+        tried = [report.returns for report in self.history if not all(map(math.isnan, report.returns))]
+        if not tried:
             return ""
-        returns = sorted(self.history[-1].returns)
+        returns = sorted(tried[-1])
         return f"return {returns[len(returns) // 2]:.3g} ({returns[0]:.3g} to {returns[-1]:.3g})"
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a checkpoint must agree in; a run may be continued for more epochs."""
-        free = ("epochs", "capacity", "compiled")
+        free = ("epochs", "trial_every", "capacity", "compiled")
         given = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {**self.env.settings, "algorithm": type(self).__name__, **given}
 

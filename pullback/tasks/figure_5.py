@@ -56,9 +56,11 @@ class Options(StudyOptions):
     seeds: int = 4
     """Seeds, trained side by side."""
     epochs: int = 100
-    """Trials while learning."""
+    """Epochs of learning."""
     epoch_steps: int = 1000
-    """Actions between two trials, of each seed."""
+    """Actions of an epoch, of each seed."""
+    trial_every: int = 1
+    """Epochs between two trials, which take as long as a thousand steps."""
     random_steps: int = 5000
     """First actions at random."""
     updates: int = 20
@@ -181,8 +183,9 @@ def search(method: str, radius: float, options: Options) -> SAC:
     rows = kinds.get(method)
     settings: dict[str, Any] = {
         "seeds": options.seeds, "seed": options.seed, "epochs": options.epochs, "epoch_steps": options.epoch_steps,
-        "random_steps": options.random_steps, "first_update": min(1000, options.random_steps),
-        "updates": options.updates, "hidden": (options.width, options.width), "batch": options.batch,
+        "trial_every": options.trial_every, "random_steps": options.random_steps,
+        "first_update": min(1000, options.random_steps), "updates": options.updates,
+        "hidden": (options.width, options.width), "batch": options.batch,
         "target_entropy": -0.5 * env.action_size, "extra": rows and Extra(options.extra, radius, rows),
         "compiled": options.compiled, "first_weights": options.first_weights,
     }  # fmt: skip

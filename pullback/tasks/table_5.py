@@ -41,6 +41,8 @@ class Options(StudyOptions):
     """Epochs in MuJoCo."""
     epoch_steps: int = 1000
     """Actions of an epoch, of each seed."""
+    trial_every: int = 1
+    """Epochs between two trials."""
     random_steps: int = 5000
     """First actions at random, except of a transplanted policy."""
     updates: int = 20
@@ -51,6 +53,8 @@ class Options(StudyOptions):
     """The most passes over the transitions when models are fitted."""
     rollouts: int = 100_000
     """Rollouts of MBPO's models each time they are fitted."""
+    radius: float = LearnOptions.radius
+    """Of the actions of extra samples."""
     trials: int = 4
     """Episodes of a trial, of each seed."""
 
@@ -82,7 +86,7 @@ def run(options: Options) -> Found:
     options.out.mkdir(parents=True, exist_ok=True)
     shared = {name: value for name, value in asdict(options).items() if name in LearnOptions.__dataclass_fields__}
     with computing(options):
-        here = search(options.method, LearnOptions.radius, LearnOptions(**shared))
+        here = search(options.method, options.radius, LearnOptions(**shared))
         file = checkpoint_file(options.out, "ant-walk", options.method)
         train_seeds(here, checkpoint=file, resume=options.resume, label="ant-walk", console=console)
         found.curves.append(Curves.of(here, options.method, "ant-walk"))
@@ -107,7 +111,8 @@ def start_in_mujoco(options: Options, teacher: SAC | None) -> SAC:
     env, trial = (make_env("mujoco-ant", options.seeds * count, options) for count in (options.worlds, options.trials))
     settings: dict[str, Any] = {
         "seeds": options.seeds, "seed": options.seed, "epochs": options.mujoco_epochs,
-        "epoch_steps": options.epoch_steps, "random_steps": options.random_steps if teacher is None else 0,
+        "epoch_steps": options.epoch_steps, "trial_every": options.trial_every,
+        "random_steps": options.random_steps if teacher is None else 0,
         "first_update": min(1000, options.random_steps), "updates": options.mujoco_updates,
         "hidden": (options.width, options.width), "batch": options.batch, "target_entropy": -0.5 * env.action_size,
         "compiled": options.compiled, "first_weights": options.first_weights,

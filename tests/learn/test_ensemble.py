@@ -63,6 +63,23 @@ def test_the_best_weights_are_kept():
     assert error <= 1.02 * torch.stack(errors).amin().item()
 
 
+def test_a_transition_is_held_out_with_all_samples_around_it():
+    random, copies = torch.Generator().manual_seed(3), 4
+    model = Ensemble(2, (2, 1), EnsembleConfig(hidden=(8,), members=3, elites=1, batch=16, most_passes=3))
+    picked, plain = [], model._pick
+    model._pick = lambda x, rows: picked.append(rows) or plain(x, rows)  # type: ignore[method-assign]
+    model.fit(linear_rows(2, 50 * copies, random), random, copies)
+    test, train = picked[0], torch.cat(picked[1:], 1)
+    # true ones come first of their group
+    assert test.shape == (6, 10)
+    assert bool((test % copies == 0).all())
+    # a pass takes one in `copies`
+    assert train.shape == (6, 3 * 40)
+    for held, seen in zip(test // copies, train // copies):
+        assert not set(held.tolist()) & set(seen.tolist())
+    assert set((train % copies).flatten().tolist()) == set(range(copies))
+
+
 def test_errors_of_first_order_samples_grow_with_the_radius():
     env = make("swing-up", 4, links=2, dtype=torch.float64)
     for _ in range(3):

@@ -13,6 +13,7 @@ from pullback.learn.recorded import adam, descend
 from pullback.learn.replay import Replay
 from pullback.learn.sac import SAC, SACConfig
 from pullback.learn.seeded import Perceptrons, generators
+from pullback.tasks.common.learning_curves import Curves
 from tests.learn.test_ppo import Guess
 
 F64 = torch.float64
@@ -159,6 +160,29 @@ def test_wild_predictions_give_way_to_stored_transitions():
     predicted = run.predicted.all()["reward"]
     assert predicted.shape == (1, 10)
     assert (predicted[..., None] == stored[:, None]).any(-1).all()
+
+
+def test_policies_are_tried_every_few_epochs_and_after_the_last():
+    run = run_of(small(epochs=3, trial_every=2))
+    for _ in range(3):
+        run.iterate()
+    tried = [report.returns[0] == report.returns[0] for report in run.history]
+    assert tried == [False, True, True]
+    curve = Curves.of(run, "sac", "swing-up")
+    assert curve.steps == [12, 18]
+    assert f"{curve.last[0]:.3g}" in run.summary()
+
+
+def test_extra_samples_follow_their_transition():
+    run = run_of(small(extra=Extra(3, 0.01), capacity=50))
+    run.replay.add(run._act())
+    run.replay.add(run._act())
+    # groups of four, whole ones
+    assert run.replay.capacity == 48
+    rows = run.replay.all()
+    action, observation = (rows[name].view(2, 4, -1) for name in ("action", "observation"))
+    assert torch.equal(observation, observation[:, :1].expand_as(observation))
+    assert 0.0 < (action - action[:, :1]).abs().max() <= 0.01
 
 
 def test_a_step_takes_gradients_laid_out_otherwise():

@@ -32,8 +32,8 @@ class Curves:
 
     @classmethod
     def of(cls, run: SAC, method: str, case: str) -> Curves:
-        """Return the curves of a run."""
-        history = run.history
+        """Return the curves of a run, of epochs with a trial."""
+        history = [report for report in run.history if not np.isnan(report.returns).all()]
         lost = {"transitions_without_jacobian": history[-1].lost} if history else {}
         return cls(method, case, [r.steps for r in history], [r.returns for r in history], run.seconds, lost)
 
