@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench.benchmark import Bar, Benchmark, Row, markdown
 
 
 def machine() -> str:
-    """Return the processor, its widest vectors, the number of cores and the memory."""
+    """Return the processor, its widest vectors, the number of cores and the memory, and the GPU."""
     about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     parts = [line.split(":", 1) for line in about.splitlines() if ":" in line]
     lines = {name.strip(): value.strip() for name, value in parts}
@@ -20,7 +22,8 @@ def machine() -> str:
     cores = about.count("processor\t")
     memory = Path("/proc/meminfo").read_text().split()[1] if about else "0"
     name = lines.get("model name", platform.processor())
-    return f"{name} family {lines.get('cpu family', '?')}, {width}, {cores} cores, {int(memory) / 1e6:.0f} GB"
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{name} family {lines.get('cpu family', '?')}, {width}, {cores} cores, {int(memory) / 1e6:.0f} GB{gpu}"
 
 
 def axes_of(count: int) -> Any:
