@@ -12,6 +12,7 @@ import time
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -328,11 +329,18 @@ class SAC:
 
     def summary(self) -> str:
         """Return the text beside the progress bar."""
+        returns = self._last_trial()
+        return f"return {median(returns):.3g} ({min(returns):.3g} to {max(returns):.3g})" if returns else ""
+
+    @property
+    def score(self) -> float:
+        """Minus the median return of the seeds in the last trial, which sweeps compare; NaN before the first."""
+        returns = self._last_trial()
+        return -median(returns) if returns else float("nan")
+
+    def _last_trial(self) -> list[float]:
         tried = [report.returns for report in self.history if not all(map(math.isnan, report.returns))]
-        if not tried:
-            return ""
-        returns = sorted(tried[-1])
-        return f"return {returns[len(returns) // 2]:.3g} ({returns[0]:.3g} to {returns[-1]:.3g})"
+        return tried[-1] if tried else []
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from pullback.core.errors import PullbackError
+from pullback.core.metrics import last_numbers
 from pullback.core.search_loop import Checkpoint
 from pullback.learn import make
 from pullback.learn.enhance import Extra
@@ -171,6 +172,7 @@ def test_policies_are_tried_every_few_epochs_and_after_the_last():
     curve = Curves.of(run, "sac", "swing-up")
     assert curve.steps == [12, 18]
     assert f"{curve.last[0]:.3g}" in run.summary()
+    assert last_numbers(run)["objective"] == -curve.last[0]
 
 
 def test_extra_samples_follow_their_transition():
