@@ -168,8 +168,11 @@ def plan(links: int, variant: str, options: Options, case: str) -> Curves:
 
 
 @torch.no_grad()
-def audit_policy(trial: Env, act: Act, links: int) -> dict[str, list[float]]:
-    """Return the final return of each world, the energy [J] gained, the motors' work, and what integration added."""
+def audit_policy(trial: Env, act: Act, links: int) -> dict[str, list[float | None]]:
+    """Return the final return of each world, the energy [J] gained, the motors' work, and what integration added.
+
+    None for worlds that became not finite, as those of seven links may in large steps.
+    """
     observation = trial.reset()
     start, actions = trial.state, []
     for _ in range(trial.episode):
@@ -177,10 +180,15 @@ def audit_policy(trial: Env, act: Act, links: int) -> dict[str, list[float]]:
         observation = trial.step(actions[-1]).observation
     controls = torch.stack(actions)
     states = trial.sim.rollout(State(start.q, start.qd, start.impulses), controls)
+    finite = (states.q.isfinite() & states.qd.isfinite()).all(2).all(0)
+    # what is audited of the others is not reported
+    q, qd = (torch.where(finite[:, None], x, first) for x, first in ((states.q, start.q), (states.qd, start.qd)))
+    states = replace(states, q=q, qd=qd)
     energy = audit(trial.sim, states, TORQUE * controls)
     returns = pendulum(links).returns(states.q.double())
     parts = {"final_return": returns, "gained": energy.gained[-1], "work": energy.work[-1]}
-    return {name: x.tolist() for name, x in {**parts, "numerical": energy.numerical[-1]}.items()}
+    parts["numerical"] = energy.numerical[-1]
+    return {name: [x if good else None for x, good in zip(values.tolist(), finite)] for name, values in parts.items()}
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -203,7 +211,9 @@ def report(found: Found, options: Options, console: Console) -> list[Path]:
         links, variant = curve.case.split(" ")[0], curve.case.split(", ")[1]
         known = PUBLISHED.get(curve.method, "").split(", ")
         shown = known[int(links) - 1] if int(links) <= len(known) > 1 and variant == "released" else "-"
-        numerical = spread(np.asarray(curve.notes["numerical"]), 1)
+        energies = np.asarray(curve.notes["numerical"], dtype=float)
+        finite = energies[np.isfinite(energies)]
+        numerical = spread(finite, 1) if len(finite) else "not finite"
         row = [links, variant, curve.method, spread(curve.best, 3), spread(curve.last, 3), numerical, shown]
         rows.append([*row, f"{0.5 * int(links) ** 2:g}"])
     seeds = f"{options.seeds} seed{'s' if options.seeds > 1 else ''}"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,24 @@ def test_a_learned_swing_is_audited_as_a_planned_one():
     assert found["final_return"] == pytest.approx(total.tolist(), abs=1e-9)
     assert trial.largest == pendulum(2).maximum
     assert np.allclose(np.subtract(found["gained"], found["work"]), found["numerical"])
+
+
+def test_a_swing_that_became_not_finite_is_not_audited(monkeypatch):
+    trial = make("swing-up", 2, links=2, dtype=torch.float64)
+    actions, plain = torch.full((2, 2), 0.5, dtype=torch.float64), trial.sim.rollout
+
+    def rollout(*given):
+        states = plain(*given)
+        q = states.q.clone()
+        q[60:, 1] = torch.nan
+        return replace(states, q=q)
+
+    whole = table_4.audit_policy(trial, lambda seen: actions, 2)
+    monkeypatch.setattr(trial.sim, "rollout", rollout)
+    found = table_4.audit_policy(trial, lambda seen: actions, 2)
+    for name, (first, second) in found.items():
+        assert first == whole[name][0]
+        assert second is None
 
 
 def test_what_does_not_fit_is_said(tmp_path):
