@@ -1,7 +1,8 @@
 """What extra samples are worth to a learned model: models of `pullback run figure-5` fitted with and without them.
 
 `python -m bench.learn_models [--env ant-walk] [--steps 50] [--seeds 3] [--radii 0.01 0.1 0.3 1] [--policy FILE]`: in 40
-worlds of each seed so many steps are taken, under random actions or those of the policies in a checkpoint; an ensemble
+worlds of each seed so many steps are taken, under random actions or those of the policies in a checkpoint, of all its
+seeds; an ensemble
 is fitted to them alone, then with nine extra samples of each, for every radius of their actions. All are tried on other
 worlds' transitions, none of them extra.
 """
@@ -9,12 +10,13 @@ worlds' transitions, none of them extra.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from pullback.learn import EnsembleConfig, Extra, extra_samples, make, step_with_jacobian
+from pullback.core.state_file import read_state
+from pullback.learn import EnsembleConfig, Extra, make, step_with_jacobian
+from pullback.learn.enhance import with_extra_samples
 from pullback.learn.ensemble import Ensemble
 from pullback.learn.replay import Rows
 from pullback.learn.seeded import SeededPolicy, generators
@@ -29,7 +31,7 @@ SMOOTHING = 0.8
 SLOPES_OF = 100
 """Transitions of which slopes are compared."""
 LEAST_STD = 1e-5
-PLAIN = ("observation", "action", "reward", "next")
+"""Entries that change less than this are left out of the errors."""
 
 
 def collect(name: str, seeds: int, seed: int, steps: int, policy: SeededPolicy | None) -> Rows:
@@ -54,18 +56,6 @@ def collect(name: str, seeds: int, seed: int, steps: int, policy: SeededPolicy |
         found.append({key: x.view(seeds, WORLDS, *x.shape[1:]) for key, x in rows.items()})
         observation = step.observation
     return {key: torch.cat([rows[key] for rows in found], 1) for key in found[0]}
-
-
-def with_extra(rows: Rows, radius: float) -> tuple[Rows, int]:
-    """Return transitions, each followed by its extra samples, and how many rows one has become."""
-    if not radius:
-        return {name: rows[name] for name in PLAIN}, 1
-    around = extra_samples(rows, Extra(COUNT, radius), torch.Generator().manual_seed(0))
-    together = {
-        name: torch.cat([rows[name][:, :, None], around[name].unflatten(1, (-1, COUNT))], 2).flatten(1, 2)
-        for name in PLAIN
-    }
-    return together, 1 + COUNT
 
 
 def try_model(model: Ensemble, rows: Rows) -> list[float]:
@@ -93,10 +83,9 @@ def try_model(model: Ensemble, rows: Rows) -> list[float]:
     n = rows["action"].shape[-1]
     found = torch.stack([torch.autograd.grad(one, some, retain_graph=True)[0][..., -n:] for one in total], 2)
     true = torch.cat([rows["reward_by_action"][:, few, None], rows["next_by_action"][:, few]], 2)
-    off = ((found - true) * weight[..., None]).flatten(2).norm(dim=2) / (true * weight[..., None]).flatten(2).norm(
-        dim=2
-    )
-    return [values.median().item() for values in (error, surprise, off.median(1).values)]
+    scaled, size = ((x * weight[..., None]).flatten(2).norm(dim=2) for x in (found - true, true))
+    off = (scaled / size).median(1).values
+    return [values.median().item() for values in (error, surprise, off)]
 
 
 def compare(name: str, seeds: int, steps: int, radii: list[float], policy: SeededPolicy | None) -> None:
@@ -104,26 +93,30 @@ def compare(name: str, seeds: int, steps: int, radii: list[float], policy: Seede
     rows, others = (collect(name, seeds, seed, count, policy) for seed, count in ((1, steps), (2, max(25, steps // 4))))
     sizes = rows["observation"].shape[-1], rows["action"].shape[-1]
     print(f"{name}, {rows['reward'].shape[1]:,} transitions of each of {seeds} seeds, medians over seeds")
-    show: Callable[..., None] = lambda *x: print("| " + " | ".join(x) + " |", flush=True)  # noqa: E731
-    show("radius", "passes", "error of the mean / variance", "minus log-likelihood", "error of slopes by actions")
-    show(*["---"] * 5)
+    print(
+        row_of("radius", "passes", "error of the mean / variance", "minus log-likelihood", "error of slopes by actions")
+    )
+    print(row_of(*["---"] * 5), flush=True)
     for radius in [0.0, *radii]:
-        given, copies = with_extra(rows, radius)
+        given, copies, label = rows, 1, "no extra samples"
+        if radius:
+            given = with_extra_samples(rows, Extra(COUNT, radius), torch.Generator().manual_seed(0))
+            copies, label = 1 + COUNT, f"{radius:g}"
         model = Ensemble(seeds, sizes, EnsembleConfig(), 0)
         _, passes = model.fit(given, torch.Generator().manual_seed(0), copies)
-        show(
-            f"{radius:g}" if radius else "no extra samples",
-            f"{passes}",
-            *(f"{x:.3f}" for x in try_model(model, others)),
-        )
+        print(row_of(label, f"{passes}", *(f"{x:.3f}" for x in try_model(model, others))), flush=True)
 
 
-def load_policy(file: Path, seeds: int) -> SeededPolicy:
-    """Return the policies of a checkpoint of `pullback run figure-5`, of as many seeds."""
-    state = torch.load(file, map_location="cpu", weights_only=True)["state"]["policy"]
-    sizes = [x.shape[1] for name, x in state.items() if "weights" in name]
-    last = [x.shape[2] for name, x in state.items() if "weights" in name][-1]
-    policy = SeededPolicy(generators(0, seeds), [*sizes, last // 2])
+def row_of(*entries: str) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(entries)} |"
+
+
+def load_policy(file: Path) -> SeededPolicy:
+    """Return the policies of all seeds in a checkpoint of `pullback run figure-5`."""
+    state = read_state(file)["state"]["policy"]
+    weights = [x for name, x in state.items() if "weights" in name]
+    policy = SeededPolicy(generators(0, len(weights[0])), [*(x.shape[1] for x in weights), weights[-1].shape[2] // 2])
     policy.load_state_dict(state)
     return policy
 
@@ -137,9 +130,10 @@ def main() -> None:
     parser.add_argument("--radii", type=float, nargs="+", default=[0.01, 0.1, 0.3, 1.0])
     parser.add_argument("--policy", type=Path)
     given = parser.parse_args()
-    policy = None if given.policy is None else load_policy(given.policy, given.seeds)
+    policy = None if given.policy is None else load_policy(given.policy)
+    seeds = given.seeds if policy is None else len(policy.network.weights[0])
     with simulation_threads():
-        compare(given.env, given.seeds, given.steps, given.radii, policy)
+        compare(given.env, seeds, given.steps, given.radii, policy)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from pullback.rigid.world.integrators import SMOOTH
 
 Tensor = torch.Tensor
 
+DERIVATIVES = ("next_by_action", "reward_by_action")
+"""The rows of a transition that are derivatives of it."""
 LARGEST_SLOPE = 10.0
 """To which the one-row variant clips what it adds up, as released."""
 
@@ -152,6 +154,16 @@ def extra_samples(rows: Rows, extra: Extra, random: torch.Generator) -> Rows:
     around["next"] = around["next"] + (slopes @ change[..., None]).squeeze(-1)
     around["reward"] = around["reward"] + (around["reward_by_action"] * change).sum(-1)
     return around
+
+
+def with_extra_samples(rows: Rows, extra: Extra, random: torch.Generator) -> Rows:
+    """Return transitions (S, B, ...), each followed by the extra samples around it, without derivatives."""
+    around = extra_samples(rows, extra, random)
+    plain = (name for name in rows if name not in DERIVATIVES)
+    return {
+        name: torch.cat([rows[name][:, :, None], around[name].unflatten(1, (-1, extra.count))], 2).flatten(1, 2)
+        for name in plain
+    }
 
 
 def _one_row(slopes: Tensor, count: int, random: torch.Generator) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar, Literal
@@ -22,7 +22,7 @@ from pullback.core.device import find_device
 from pullback.core.errors import PullbackError
 from pullback.core.ranks import ranks
 from pullback.core.search_loop import Checkpoint, SearchLoop
-from pullback.learn.enhance import Extra, action_slope, extra_samples, relevance, step_with_jacobian
+from pullback.learn.enhance import Extra, action_slope, relevance, step_with_jacobian, with_extra_samples
 from pullback.learn.env import Env
 from pullback.learn.evaluate import evaluate
 from pullback.learn.recorded import Recorded, adam, descend, fused
@@ -199,7 +199,7 @@ class SAC:
         self.done += 1
         returns = [float("nan")] * config.seeds
         if self.done % config.trial_every == 0 or self.done == config.epochs:
-            returns = self._by_seed(self._try()).mean(1).tolist()
+            returns = self._try()
         self.seconds += time.perf_counter() - began
         report = SACReport(
             self.steps * (self.env.worlds // config.seeds), self.seconds, returns,
@@ -207,14 +207,20 @@ class SAC:
         )  # fmt: skip
         self.history.append(report)
 
-    def _try(self) -> Tensor:
-        """Return the returns of an episode of the policies of the mean, which act where trials are stepped."""
+    def try_last(self) -> None:
+        """Try the policies of the last epoch if that had no trial: a run that was stopped has a last return too."""
+        if self.history and all(map(math.isnan, self.history[-1].returns)):
+            self.history[-1] = replace(self.history[-1], returns=self._try())
+
+    def _try(self) -> list[float]:
+        """Return the mean return of each seed's policy of the mean, which acts where trials are stepped."""
         policy = deepcopy(self.policy).to(self.trial.device)
 
         def act(observation: Tensor) -> Tensor:
             return policy(self._by_seed(observation)).flatten(0, 1)
 
-        return evaluate(self.trial, act, self.config.seed + TRIAL_SEED + self.done)
+        returns = evaluate(self.trial, act, self.config.seed + TRIAL_SEED + self.done)
+        return self._by_seed(returns).mean(1).tolist()
 
     def prepare(self) -> None:
         """Do what comes before the updates of a step; nothing here."""
@@ -262,16 +268,7 @@ class SAC:
             "next": step.info["final_observation"], "terminated": step.terminated.to(env.dtype),
         }  # fmt: skip
         rows = {name: self._by_seed(x.to(self.device)) for name, x in {**plain, **slopes}.items()}
-        if config.extra is None:
-            return rows
-        around = extra_samples(rows, config.extra, self.random)
-        # each transition is followed by those around it
-        return {
-            name: torch.cat([rows[name][:, :, None], around[name].unflatten(1, (-1, config.extra.count))], 2).flatten(
-                1, 2
-            )
-            for name in plain
-        }
+        return rows if config.extra is None else with_extra_samples(rows, config.extra, self.random)
 
     # -- an update -------------------------------------------------------------------------------------------------
 
@@ -400,4 +397,5 @@ def train_seeds(
         raise PullbackError("resume without a checkpoint; say which file to go on from: checkpoint=...")
     label = label or f"{type(run).__name__} on {run.env.name}"
     SearchLoop(run.config.epochs, label, progress, console, save_every=120.0).run(run, file)
+    run.try_last()
     return run

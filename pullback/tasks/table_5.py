@@ -54,7 +54,7 @@ class Options(StudyOptions):
     rollouts: int = 100_000
     """Rollouts of MBPO's models each time they are fitted."""
     radius: float = LearnOptions.radius
-    """Of the actions of extra samples."""
+    """Of the actions of extra samples; as in the figure-5 that is gone on from."""
     trials: int = 4
     """Episodes of a trial, of each seed."""
 

@@ -12,7 +12,7 @@ from pullback.learn.enhance import Extra
 from pullback.learn.mbpo import MBPO, EnsembleConfig, MBPOConfig
 from pullback.learn.recorded import adam, descend
 from pullback.learn.replay import Replay
-from pullback.learn.sac import SAC, SACConfig
+from pullback.learn.sac import SAC, SACConfig, train_seeds
 from pullback.learn.seeded import Perceptrons, generators
 from pullback.tasks.common.learning_curves import Curves
 from tests.learn.test_ppo import Guess
@@ -173,6 +173,20 @@ def test_policies_are_tried_every_few_epochs_and_after_the_last():
     assert curve.steps == [12, 18]
     assert f"{curve.last[0]:.3g}" in run.summary()
     assert last_numbers(run)["objective"] == -curve.last[0]
+
+
+def test_a_run_that_is_stopped_between_trials_is_tried():
+    run = run_of(small(epochs=3, trial_every=3))
+    plain = run.iterate
+
+    def iterate():
+        plain()
+        run.ended = "stopped"
+
+    run.iterate = iterate
+    train_seeds(run, progress=False)
+    assert run.done == 1
+    assert Curves.of(run, "sac", "swing-up").steps == [6]
 
 
 def test_extra_samples_follow_their_transition():
