@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pullback.core.errors import PullbackError
 from pullback.learn.recorded import Recorded, adam, descend, fused
 from pullback.learn.replay import Rows
 from pullback.learn.seeded import Perceptrons, generators
@@ -110,11 +111,14 @@ class Ensemble:
         config = self.config
         inputs = torch.cat([rows["observation"], rows["action"]], -1)
         targets = torch.cat([rows["reward"][..., None], rows["next"] - rows["observation"]], -1)
-        total = inputs.shape[1]
+        groups = rows["reward"].shape[1] // copies
+        if groups < 2:
+            raise PullbackError(
+                f"a model is fitted to {groups} transition(s), of which some are held out; take more random_steps first"
+            )
         self.mean, std = inputs.mean(1, keepdim=True), inputs.std(1, keepdim=True)
         self.std = torch.where(std < LEAST_STD, torch.ones_like(std), std)
         pairs = torch.cat([(inputs - self.mean) / self.std, targets], -1)
-        groups = total // copies
         order = copies * torch.rand(self.seeds, groups, device=inputs.device, generator=random).argsort(1)
         held = max(1, min(int(config.held_out * groups), config.most_held_out))
         test = order[:, :held]
@@ -123,12 +127,11 @@ class Ensemble:
         # of each network its own draw, with replacement
         drawn = torch.randint(train.shape[1], (self.count, train.shape[1]), device=inputs.device, generator=random)
         bootstrap = train.repeat_interleave(config.members, 0).gather(1, drawn)
-        share = -(-train.shape[1] // copies)
         best = torch.full((self.count,), torch.inf, device=inputs.device)
         kept = [p.detach().clone() for p in self.parameters()]
         waited, passes = 0, 0
         while waited <= config.patience and passes < config.most_passes:
-            shuffle = torch.rand(bootstrap.shape, device=inputs.device, generator=random).argsort(1)[:, :share]
+            shuffle = torch.rand(bootstrap.shape, device=inputs.device, generator=random).argsort(1)[:, : groups - held]
             for batch in bootstrap.gather(1, shuffle).split(config.batch, 1):
                 given = self._pick(pairs, batch)
                 # the last one is smaller
@@ -151,7 +154,7 @@ class Ensemble:
         return by_seed.gather(1, self.elites).mean().item(), passes
 
     def _pick(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Return rows (N, B) of values (S, total, m) for the networks, those of the first seed first."""
+        """Return rows (K, B) of values (S, N, m) for the networks, those of the first seed first."""
         own = torch.arange(self.count, device=x.device)[:, None] // self.config.members
         return x[own, rows]
 

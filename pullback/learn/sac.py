@@ -50,7 +50,7 @@ class SACConfig:
     epoch_steps: int = 1000
     """Actions of an epoch, in each world."""
     trial_every: int = 1
-    """Epochs after which the policies are tried, and after the last one; a trial is a whole episode."""
+    """Epochs between two trials of the policies, each of whole episodes; after the last epoch there is always one."""
     random_steps: int = 5000
     """First actions that are drawn uniformly; there are no updates before."""
     first_update: int = 1000

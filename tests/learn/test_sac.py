@@ -258,3 +258,5 @@ def test_what_does_not_fit_is_said():
         MBPOConfig(rollouts=7)
     with pytest.raises(PullbackError, match="Guess has no method ends_at"):
         MBPO(Guess(1, dtype=F64), Guess(1, dtype=F64), MBPOConfig())
+    with pytest.raises(PullbackError, match=r"fitted to 1 transition.*take more random_steps"):
+        run_of(small(rollouts=10, random_steps=1)).iterate()
