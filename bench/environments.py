@@ -19,7 +19,7 @@ import sysconfig
 import tempfile
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,9 @@ def _made(name: str, packages: tuple[str, ...], folder: Path) -> str:
     """Make an environment unless it is there; return why that fails, which another run tries again."""
     stamp, torch = folder / "installed.json", version("torch").split("+")[0]
     about = {"packages": list(packages), "python": platform.python_version(), "torch": torch}
+    if "torch" in packages:
+        # what is here was not installed there: without it the environment is not whole
+        about["beside"] = sorted({found.name for found in distributions()})
     if not (stamp.exists() and json.loads(stamp.read_text()) == about):
         print(f"  making the environment of {name}: {', '.join(packages)}", flush=True)
         reason = _run([sys.executable, "-m", "venv", "--clear", str(folder)])
@@ -109,10 +112,10 @@ def _limit() -> None:
 
 
 def run_alone(command: list[str], environment: dict[str, str], log: Path, cap: float) -> int:
-    """Run a program, its errors into a log; what it starts ends with it. Return its exit status."""
+    """Run a program, what it prints into a log; what it starts ends with it. Return its exit status."""
     with log.open("w") as errors:
         process = subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_limit,
+            command, env=environment, cwd=ROOT, stdout=errors, stderr=errors, preexec_fn=_limit,
             start_new_session=True,
         )  # fmt: skip
     try:
@@ -131,7 +134,7 @@ def run_in(name: str, module: str, job: dict[str, Any], *, cap: float) -> dict[s
     python = python_of(name)
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-        "JAX_PLATFORMS": "cpu", **KEEPING,
+        "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1", **KEEPING,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / each) for each in ("job.npz", "result.npz")]

@@ -82,7 +82,18 @@ def test_an_environment_sees_the_packages_of_the_checkout_that_asks(monkeypatch,
     python_of("one")
     assert beside.read_text() == ours
     assert json.loads((cache() / "one" / "installed.json").read_text())["packages"] == ["torch"]
-    # another Python
+    # a checkout with other packages beside it
+    environments._made.cache_clear()
+    made: list[list[str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(environments, "distributions", list)
+        patch.setattr(environments, "_run", lambda command: made.append(command) or "")
+        python_of("one")
+        assert made
+    # back again, and another Python
+    monkeypatch.setattr(environments, "_run", lambda command: "")
+    environments._made.cache_clear()
+    python_of("one")
     environments._made.cache_clear()
     monkeypatch.setattr(environments.platform, "python_version", lambda: "3.99.0")
     made = []
