@@ -20,6 +20,7 @@ from pullback.core.errors import PullbackError, unknown_name
 from pullback.learn.env import Env
 from pullback.rigid.sim import Sim
 from pullback.rigid.solvers.compliant import Compliant
+from pullback.rigid.solvers.pgs import PGS
 from pullback.rigid.state import State
 from pullback.rigid.world.soft_stop import SoftStopMotor
 from pullback.rigid.world.world import World
@@ -38,6 +39,8 @@ class Legged(Env):
     substeps = 8
     stiffness: float = 2e4
     """Of soft contact [N/m]."""
+    cfm: float = PGS.cfm
+    """Softness of rigid contact [1/kg]."""
     horizons: ClassVar[Mapping[str, int]] = {"soft": 32, "rigid": 32}
     """Steps that gradients of SHAC pass through, by the contact."""
 
@@ -59,7 +62,7 @@ class Legged(Env):
     def empty_world(self, friction: float) -> World:
         """Return the ground."""
         soft = Compliant(stiffness=self.stiffness, damping=5.0, onset=5e-3, slip_speed=0.1, margin=0.03)
-        world = World(gravity=(0.0, 0.0, -9.81), **({"contact": soft} if self.contact == "soft" else {}))
+        world = World(gravity=(0.0, 0.0, -9.81), contact=soft if self.contact == "soft" else PGS(cfm=self.cfm))
         world.add_ground(friction=friction)
         return world
 

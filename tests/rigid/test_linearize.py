@@ -205,6 +205,16 @@ def test_a_step_against_differences_and_torch(name, friction):
     assert_close(joined(found), by_differences(sim, state, u), DIFFERENCES)
 
 
+@pytest.mark.parametrize("friction", ["cone", "pyramid"])
+@pytest.mark.parametrize("name", ["dog", "box"])
+def test_redundant_rows_without_softness(name, friction):
+    """A singular system leaves out what the adjoint leaves out: the two solve transposes of each other."""
+    sim, state, u = SCENES[name](pb.PGS(iterations=400, friction=friction, cfm=0.0))
+    found = sim.linearize(state, u[None])
+    assert int(found.status.code) == 0
+    assert_close(joined(found), by_torch(sim, state, u), ROUNDING)
+
+
 @pytest.mark.parametrize("substeps", [1, 3])
 @pytest.mark.parametrize("contact", [
     pb.PGS(iterations=6, gradient="unrolled"),

@@ -6,6 +6,7 @@ that stay in registers; on a GPU it is the worlds of a row that are neighbours, 
 
 import warp as wp
 
+from pullback.rigid.solvers.rows_kernels import NEGLIGIBLE
 from pullback.spatial.native import runs, value
 
 # what a strip does stands between these two: T holds the numbers of its columns, from `column` on
@@ -66,61 +67,77 @@ _FACTOR = """
 
 _LOWER_UPPER = """
 #define PULLBACK_A(i, j) (*reinterpret_cast<{real}*>(a_at + ((i) * n + (j)) * a_step))
-#define PULLBACK_X(i, k) (*reinterpret_cast<{real}*>(x_at + ((i) * columns + (k)) * x_step))
+#define PULLBACK_EQUATION(j) (*reinterpret_cast<{real}*>(a_at + (equation + (j)) * a_step))
+    int rank = 0;
     for (int j = 0; j < n; ++j) {{
-        int pivot = j;
-        for (int i = j + 1; i < n; ++i)
+        int pivot = rank;
+        for (int i = rank + 1; i < n; ++i)
             if (fabs(PULLBACK_A(i, j)) > fabs(PULLBACK_A(pivot, j))) pivot = i;
-        if (pivot != j) {{
+        {real} size = 0;
+        for (int i = 0; i < rank; ++i) size += fabs(PULLBACK_A(i, j));
+        PULLBACK_EQUATION(j) = -1;
+        if (fabs(PULLBACK_A(pivot, j)) <= {negligible} * size) continue;
+        PULLBACK_EQUATION(n + rank) = pivot;
+        if (pivot != rank)
             for (int k = 0; k < n; ++k) {{
-                {real} t = PULLBACK_A(j, k);
-                PULLBACK_A(j, k) = PULLBACK_A(pivot, k);
+                const {real} t = PULLBACK_A(rank, k);
+                PULLBACK_A(rank, k) = PULLBACK_A(pivot, k);
                 PULLBACK_A(pivot, k) = t;
             }}
-            for (int k = 0; k < columns; ++k) {{
-                {real} t = PULLBACK_X(j, k);
-                PULLBACK_X(j, k) = PULLBACK_X(pivot, k);
-                PULLBACK_X(pivot, k) = t;
-            }}
-        }}
-        const {real} inverse = 1 / PULLBACK_A(j, j);
-        PULLBACK_A(j, j) = inverse;
-        for (int i = j + 1; i < n; ++i) {{
+        const {real} inverse = 1 / PULLBACK_A(rank, j);
+        PULLBACK_A(rank, j) = inverse;
+        for (int i = rank + 1; i < n; ++i) {{
             const {real} factor = PULLBACK_A(i, j) * inverse;
             PULLBACK_A(i, j) = factor;
             if (factor != 0) {{
                 PULLBACK_TOGETHER
-                for (int k = j + 1; k < n; ++k) PULLBACK_A(i, k) -= factor * PULLBACK_A(j, k);
+                for (int k = j + 1; k < n; ++k) PULLBACK_A(i, k) -= factor * PULLBACK_A(rank, k);
             }}
         }}
+        PULLBACK_EQUATION(j) = rank++;
     }}
 #undef PULLBACK_A
-#undef PULLBACK_X
+#undef PULLBACK_EQUATION
 """
 
 _SUBSTITUTE = """
-        for (int i = 1; i < n; ++i) {{
-            PULLBACK_GET(mine, x, i);
-            for (int j = 0; j < i; ++j) {{
+        for (int j = 0; j < n; ++j) {{
+            const int row = static_cast<int>(A(equation + j));
+            if (row < 0) continue;
+            PULLBACK_GET(mine, x, j);
+            for (int i = 0; i < row; ++i) {{
                 const {real} factor = A(i * n + j);
                 if (factor != 0) {{
-                    PULLBACK_GET(other, x, j);
+                    PULLBACK_GET(other, x, i);
                     mine -= factor * other;
                 }}
             }}
-            PULLBACK_PUT(x, i, mine);
+            mine *= A(row * n + j);
+            PULLBACK_PUT(x, row, mine);
         }}
-        for (int i = n - 1; i >= 0; --i) {{
-            PULLBACK_GET(mine, x, i);
-            for (int j = i + 1; j < n; ++j) {{
+        const T none_left = T(0);
+        for (int i = rank; i < n; ++i) PULLBACK_PUT(x, i, none_left);
+        for (int j = n - 1; j >= 0; --j) {{
+            const int row = static_cast<int>(A(equation + j));
+            if (row < 0) continue;
+            PULLBACK_GET(mine, x, row);
+            for (int i = row + 1; i < rank; ++i) {{
                 const {real} factor = A(i * n + j);
                 if (factor != 0) {{
-                    PULLBACK_GET(other, x, j);
+                    PULLBACK_GET(other, x, i);
                     mine -= factor * other;
                 }}
             }}
-            mine *= A(i * n + i);
-            PULLBACK_PUT(x, i, mine);
+            PULLBACK_PUT(x, row, mine);
+        }}
+        for (int i = rank - 1; i >= 0; --i) {{
+            const int pivot = static_cast<int>(A(equation + n + i));
+            if (pivot != i) {{
+                PULLBACK_GET(mine, x, i);
+                PULLBACK_GET(other, x, pivot);
+                PULLBACK_PUT(x, i, other);
+                PULLBACK_PUT(x, pivot, mine);
+            }}
         }}
 """
 
@@ -210,10 +227,15 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
         "    const int a_row = 0, x_row = 0;"
         + _TOGETHER
         + runs("a", "x")
-        + _LOWER_UPPER.format(real=_name)
-        + "#undef PULLBACK_TOGETHER\n"
         + _number(_name, "A", "a")
+        + _LOWER_UPPER.format(real=_name, negligible=NEGLIGIBLE[_name])
+        + "#undef PULLBACK_TOGETHER\n"
         + _strips(_name, _SUBSTITUTE, 128)
     )
-    def eliminate(n: int, columns: int, w: int, a: _a, x: _a):
-        """Solve the n by n system a for all columns of x, in place, with partial pivoting."""
+    def eliminate_transposed(n: int, columns: int, equation: int, w: int, a: _a, x: _a):
+        """Solve the transpose of the n by n system a for all columns of x, in place, by elimination in a.
+
+        This is the transpose of what `solve_large` does with a: of columns that depend on those before the entry of x
+        is left out, and what the equations that were left out stand for stays zero. From row `equation` on, a has by
+        which equation each column was eliminated, or -1, then n rows with the exchanges.
+        """

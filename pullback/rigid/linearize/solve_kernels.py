@@ -20,7 +20,7 @@ from pullback.rigid.linearize.dynamics_kernels import (
 from pullback.rigid.linearize.rows_kernels import (
     add_rows_of_dofs,
     add_to_rows_of_dofs,
-    eliminate,
+    eliminate_transposed,
     fill,
     solve_columns,
 )
@@ -280,8 +280,9 @@ def velocity_jacobian(
             nc, ns, job.settings.cone, A, rows_from(scratch, job.scratch.b), rows_from(scratch, job.scratch.mu),
             rows_from(scratch, job.scratch.lower), rows_from(scratch, job.scratch.upper), lam, lam, w, solver,
         )  # fmt: skip
-        assemble(0, count, 3 * nc + ns, False, A, w, solver)
+        m = 3 * nc + ns
+        assemble(0, count, m, True, A, w, solver)
         write_right(linear_job, nc, ns, count, parameters, w, scratch, work)
-        eliminate(count, columns, w, solver, rows_from(work, place.right))
+        eliminate_transposed(count, columns, m * (m + UNKNOWN_ROWS + 1), w, solver, rows_from(work, place.right))
         subtract_impulses(linear_job, nc, ns, count, w, scratch, work)
     solve_columns(scene.topology.nv, columns, False, scene.dof_parent, w, L, change)
