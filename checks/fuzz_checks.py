@@ -357,6 +357,6 @@ def check_gradients(drawn: RandomWorld, findings: Findings) -> None:
         if gradient is not None and gradient.numel():
             by_world = gradient.transpose(0, 1) if k == 2 else gradient
             bad = ~by_world[fine].isfinite()
-            what = "gradient that is not finite" + ("" if drawn.world.contact.cfm else ", cfm 0")
+            what = "gradient that is not finite" + ("" if drawn.sim.cfm else ", cfm 0")
             findings.check(what, bad.reshape(-1).numpy(), 0.0, drawn.describe())
     findings.count("worlds differentiated", int(fine.sum()))

@@ -236,7 +236,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     """Check all of the equations for steps that are finite and have room for their contacts; return (1)."""
     laws, where = Laws(drawn, steps, contacts), drawn.describe()
     double, contact, dt = drawn.sim.dtype == torch.float64, drawn.world.contact, drawn.sim.dt
-    kind = ("" if double else ", float32") + ("" if contact.cfm else ", cfm 0")
+    kind = ("" if double else ", float32") + ("" if drawn.sim.cfm else ", cfm 0")
     rounding, solution = (1e-12, 1e-7) if double else (1e-5, 5e-3)
 
     def check(what: str, values: Array, bound: float, chosen: Array, rows: Array) -> None:
@@ -289,7 +289,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     speed = np.abs(laws.after).max(1, initial=0.0) + np.abs(laws.before).max(1, initial=0.0) + 1e-3
     speed += np.abs(np.where(is_impact, rebound, bias)) + laws.rounding(impulse) / solution
     # impacts that would add energy do not bounce, all of a step: eq. (5a) of contact_step.md
-    bounced, closed = ((leaving + x + contact.cfm * normal) / speed for x in (rebound, bias))
+    bounced, closed = ((leaving + x + drawn.sim.cfm * normal) / speed for x in (rebound, bias))
     refused, stopped = (np.zeros(len(code), dtype=bool) for _ in range(2))
     np.logical_or.at(refused, row, is_impact & (closed < -solution))
     # also where pushing out of a penetration is faster than the bounce
@@ -297,7 +297,7 @@ def check_laws(drawn: RandomWorld, steps: Steps, code: Array, contacts: Contacts
     np.logical_or.at(stopped, row, is_impact & ((bounced < -solution) | is_pushed))
     is_impact &= ~(stopped & ~refused)[row]
     bias = np.where(is_impact, rebound, bias)
-    wanted = (leaving + bias + contact.cfm * normal) / speed
+    wanted = (leaving + bias + drawn.sim.cfm * normal) / speed
     judged = solved[row] & ~unsure
     check("solved steps: approach", -wanted, solution, judged, row)
     pressed = judged & (normal > (1e-9 if double else 1e-5))

@@ -74,4 +74,4 @@ def take_out_loops(laws: Laws, bounded: Array) -> Array:
     for rows, apart in found:
         rate = np.einsum("nrv,nv->nr", rows[:, :3], laws.v1.numpy()) + contact.loop_erp / dt * apart
         wrong = np.maximum(wrong, np.abs(rate).max(1))
-    return np.maximum(wrong - 10 * contact.cfm * np.abs(mu).max(1) - rounded, 0.0)
+    return np.maximum(wrong - 10 * laws.drawn.sim.cfm * np.abs(mu).max(1) - rounded, 0.0)

@@ -152,7 +152,7 @@ def sides() -> None:
     # what the ground carries in the first step decides how much friction holds; it gives way by the softness of a row
     stuck = block()
     load = stuck.contacts(stuck.initial_state())[0][0].force[2]
-    limit = FRICTION * load * (1.0 + 0.5 * stuck.world.contact.cfm)
+    limit = FRICTION * load * (1.0 + 0.5 * stuck.cfm)
     # the velocity of the ball along x, and that of the block
     for name, force, dof, sim, downhill in (
         ("ball touched, at rest", 0.0, 4, ball(0.0, False), ball(0.0, False, "downhill")),

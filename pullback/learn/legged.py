@@ -39,8 +39,8 @@ class Legged(Env):
     substeps = 8
     stiffness: float = 2e4
     """Of soft contact [N/m]."""
-    cfm: float = PGS.cfm
-    """Softness of rigid contact [1/kg]."""
+    cfm: float | None = None
+    """Softness of rigid contact [1/kg]; None: the default of `PGS`."""
     horizons: ClassVar[Mapping[str, int]] = {"soft": 32, "rigid": 32}
     """Steps that gradients of SHAC pass through, by the contact."""
 

@@ -77,6 +77,7 @@ class WorldPrograms:
         dt: float,
         substeps: int,
         double: bool,
+        heaviest: float,
         integrator: Smooth | None = None,
         keeps_tree_energy: bool = True,
         splits: bool = False,
@@ -87,6 +88,7 @@ class WorldPrograms:
         self.dt = dt / substeps
         self.substeps = substeps
         self.double = double
+        self.cfm = contact.cfm_for(heaviest, double=double)
         self.integrator = integrator
         self.splits = splits
         self.ahead = ahead
@@ -266,7 +268,7 @@ class WorldPrograms:
             job = Job()
             job.scene = make_scene(arrays, device)
             contact.write_settings(job.settings, dt=self.dt, double=self.double)
-            job.settings.ahead = self.ahead
+            job.settings.cfm, job.settings.ahead = self.cfm, self.ahead
             job.parameters, job.scratch = parameters, scratch
             job.has_trees = int(self.has_trees)
             job.nkept_part, job.kept_parts, job.reports = parts, total, int(reports)

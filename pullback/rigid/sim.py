@@ -15,7 +15,7 @@ from pullback.core.finite import in_transform
 from pullback.core.program import Program
 from pullback.description.joints import JOINT_KINDS
 from pullback.rigid import in_graph
-from pullback.rigid.compile.compile import compile_world
+from pullback.rigid.compile.compile import compile_world, heaviest_mass
 from pullback.rigid.compile.parameters import WorldParameters
 from pullback.rigid.energy_watch import can_watch, watch_energy
 from pullback.rigid.feedback import feedback_rollout
@@ -91,6 +91,7 @@ class Sim(Observations):
             dt=self.dt,
             substeps=substeps,
             double=dtype == torch.float64,
+            heaviest=heaviest_mass(world),
             integrator=SMOOTH.get(integrator),
             keeps_tree_energy="tree_energy" not in without,
             splits=impacts == "split",
@@ -115,6 +116,11 @@ class Sim(Observations):
     def dtype(self) -> torch.dtype:
         """The floating-point type of states and controls."""
         return self._type[0]
+
+    @property
+    def cfm(self) -> float:
+        """Softness of contacts [1/kg]: that of `world.contact`, or where it says None the default that was chosen."""
+        return self._programs.cfm
 
     @property
     def device(self) -> torch.device:

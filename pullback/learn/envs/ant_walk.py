@@ -29,7 +29,7 @@ class AntWalk(Ant):
     dt = 0.05
     substeps = 10
     # joints at their limits make a statue on four feet of it, more than carry it: in float32 the slopes of one step in
-    # 150 were wrong with the usual 1e-6, of one in 3,000 with this (docs/gradient_care.md)
+    # 700 are wrong with the default, of one in 3,000 with this (docs/gradient_care.md)
     cfm = 1e-3
     shac: ClassVar = {"horizon": 8}
 

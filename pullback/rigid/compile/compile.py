@@ -225,6 +225,12 @@ def check_bodies(world: World) -> None:
             )
 
 
+def heaviest_mass(world: World) -> float:
+    """Return the mass [kg] of the heaviest robot or free body, as described."""
+    moving = (robot.model for robot in world.robots.values() if robot.model.bodies)
+    return max(sum(link.mass for link in model.links) for model in moving)
+
+
 class Forest:
     """All bodies of a world in one numbering, item after item, parents first."""
 

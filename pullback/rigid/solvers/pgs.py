@@ -46,8 +46,10 @@ class PGS(Solver):
     """A joint is pushed back from beyond its limit no faster than this [rad/s, m/s]."""
     loop_erp: float = 0.5
     """Fraction of a loop's opening that one step corrects."""
-    cfm: float = 1e-6
-    """Softness added to the diagonal [1/kg]."""
+    cfm: float | None = None
+    """Softness added to the diagonal [1/kg]. By default 1e-6; in float32 1e-4 over the mass of the heaviest robot or
+    body, if that is more: with less, rounding decides how contacts share a load that fewer could carry, and so the
+    gradient."""
     margin: float = 0.01
     """Shapes closer than this [m] are in contact."""
     restitution_threshold: float = 0.01

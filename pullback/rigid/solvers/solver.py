@@ -12,6 +12,12 @@ TOLERANCE = {True: 1e-11, False: 1e-6}
 """The default tolerance [m/s, rad/s] in float64 and in float32."""
 LEAST_TOLERANCE = {True: 1e-14, False: 1e-7}
 """Below, rounding would decide whether sweeps converged, and so which impulses are taken."""
+CFM = 1e-6
+"""The default softness [1/kg]."""
+SINGLE_SOFTNESS = 1e-4
+"""In float32 the default is at least this over the heaviest mass (docs/decisions/0026)."""
+LEAST_MASS = 0.1
+"""Lighter worlds [kg] count as this heavy there."""
 KINK_WIDTH = {True: 1e-9, False: 1e-5}
 """How close [m/s, rad/s] to a kink a row is on it, in float64 and in float32."""
 LIMIT_MARGIN = 0.1
@@ -36,7 +42,7 @@ class Solver:
     loop_erp: float
     max_push_speed: float
     max_limit_speed: float
-    cfm: float
+    cfm: float | None
     margin: float
     restitution_threshold: float
 
@@ -63,13 +69,19 @@ class Solver:
             return TOLERANCE[double]
         return max(self.tolerance, LEAST_TOLERANCE[double]) if self.tolerance > 0.0 else 0.0
 
+    def cfm_for(self, heaviest: float, *, double: bool) -> float:
+        """Return the softness [1/kg] in a floating-point type, with the mass [kg] of the heaviest robot or body."""
+        if self.cfm is not None:
+            return self.cfm
+        return CFM if double else max(CFM, SINGLE_SOFTNESS / max(heaviest, LEAST_MASS))
+
     def write_settings(self, settings: Any, *, dt: float, double: bool) -> None:
-        """Write what kernels are told, a ContactSettings."""
+        """Write what kernels are told, a ContactSettings, but for the softness."""
         settings.dt = dt
         settings.limit_margin = LIMIT_MARGIN
         settings.threshold = self.restitution_threshold
         settings.push_speed, settings.limit_speed = self.max_push_speed, self.max_limit_speed
-        for name in ("erp", "loop_erp", "cfm", "margin", "iterations"):
+        for name in ("erp", "loop_erp", "margin", "iterations"):
             setattr(settings, name, getattr(self, name))
         settings.tolerance = self.tolerance_for(double=double)
         settings.polishing_rounds = self.polishing_rounds(double=double)

@@ -188,7 +188,7 @@ def _refuse_same_body(name: str, first: End, second: End) -> None:
         )
 
 
-def check_closed(loops: Sequence[ClosedLoop], cfm: float) -> None:
+def check_closed(loops: Sequence[ClosedLoop], cfm: float | None) -> None:
     """Refuse loops that are not closed at the start, or that hold a body to itself."""
     if loops and cfm == 0.0:
         raise PullbackError("loops need a softness: most stop a motion that is stopped already; give cfm > 0")
