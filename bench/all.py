@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import engines, models, scaling, tapes, ten
-from bench.benchmark import Bar, Benchmark, Cell, NoResultError, Options, Row, TooMuchError
+from bench.benchmark import Bar, Benchmark, Cell, NoResultError, NotHereError, Options, Row, TooMuchError
 from bench.report import machine, write_page
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -74,6 +74,8 @@ def row_of(cell: Cell) -> Row:
         row = cell()
     except TooMuchError as reason:
         row = {"failed": str(reason), "too_much": True}
+    except NotHereError as reason:
+        row = {"failed": str(reason), "not_here": True}
     except NoResultError as reason:
         row = {"failed": str(reason)}
     except Exception as error:
@@ -104,7 +106,9 @@ def measure(cells: dict[str, Cell], results: Results, path: Path) -> dict[str, s
             row = row_of(cell)
             if row.get("too_much") and benchmark in growing:
                 most.setdefault(competitor, f"{row['failed']} at {setting}")
-            results.setdefault(benchmark, {})[rest] = row
+            rows = results.setdefault(benchmark, {})
+            if not (row.get("not_here") and "failed" not in rows.get(rest, row)):
+                rows[rest] = row
             keep(results, path)
         except KeyboardInterrupt:
             raise StoppedError(name) from None

@@ -56,6 +56,10 @@ class TooMuchError(NoResultError):
     """A cell took more time or memory than it may."""
 
 
+class NotHereError(NoResultError):
+    """A cell needs what this machine does not have; figures of another machine stay."""
+
+
 NOT_MEASURED: Row = {"failed": "–"}
 """What stands in a table where there is no row."""
 

@@ -13,7 +13,7 @@ from bench.benchmark import (
     NOT_MEASURED,
     Benchmark,
     Cell,
-    NoResultError,
+    NotHereError,
     Options,
     Row,
     figure,
@@ -63,7 +63,7 @@ def measure(kind: str, size: int, options: Options) -> Row:
     torch.set_num_threads(1)
     wait = torch.cuda.synchronize if kind == GPU else lambda: None
     if kind == GPU and not torch.cuda.is_available():
-        raise NoResultError("no GPU")
+        raise NotHereError("no GPU")
     functions = forward_and_backward(scene(kind, size), size if kind == "steps" else OTHER_STEPS)
     row: Row = {"kind": kind, "size": size}
     for name, function in zip(("forward", "backward"), functions):

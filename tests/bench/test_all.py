@@ -12,7 +12,7 @@ import torch
 import pullback as pb
 from bench import all as bench_all
 from bench import engines, models, scaling, tapes, ten
-from bench.benchmark import Benchmark, Cell, NoResultError, Options, TooMuchError, markdown, spread
+from bench.benchmark import Benchmark, Cell, NoResultError, NotHereError, Options, TooMuchError, markdown, spread
 from bench.environments import run_in
 from bench.laikago_arrays import laikago_arrays
 from bench.laikagos import stand
@@ -93,6 +93,20 @@ def test_larger_settings_are_not_tried_after_one_that_takes_too_much(monkeypatch
     assert [found[True][f"slow/{k}"]["failed"] for k in (5, 6, 7)] == ["over 180 s", *["over 180 s at 5"] * 2]
     assert found[True]["fast/2"]["value"] == 2.0
     assert found[False]["slow/6"]["value"] == 1.0
+
+
+def test_figures_of_a_machine_with_a_gpu_stay_on_one_without(monkeypatch, tmp_path):
+    def needs_a_gpu() -> dict:
+        raise NotHereError("no GPU")
+
+    path = tmp_path / "rows.json"
+    for cell in (needs_a_gpu, partial(answer, 5.0), needs_a_gpu):
+        monkeypatch.setattr(bench_all, "BENCHMARKS", (toy(large=cell),))
+        bench_all.main(["toy/large", "--json", str(path)])
+        row = json.loads(path.read_text())["toy"]["large"]
+        if cell is needs_a_gpu and "value" not in row:
+            assert row["failed"] == "no GPU"
+    assert row["value"] == 5.0
 
 
 def test_an_unknown_cell_is_an_error(runner):
