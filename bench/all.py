@@ -107,7 +107,8 @@ def measure(cells: dict[str, Cell], results: Results, path: Path) -> dict[str, s
             if row.get("too_much") and benchmark in growing:
                 most.setdefault(competitor, f"{row['failed']} at {setting}")
             rows = results.setdefault(benchmark, {})
-            if not (row.get("not_here") and "failed" not in rows.get(rest, row)):
+            has_figures = rest in rows and "failed" not in rows[rest]
+            if not (row.get("not_here") and has_figures):
                 rows[rest] = row
             keep(results, path)
         except KeyboardInterrupt:

@@ -2,9 +2,8 @@
 
 `python -m bench.learn_models [--env ant-walk] [--steps 50] [--seeds 3] [--radii 0.01 0.1 0.3 1] [--policy FILE]`: in 40
 worlds of each seed so many steps are taken, under random actions or those of the policies in a checkpoint, of all its
-seeds; an ensemble
-is fitted to them alone, then with nine extra samples of each, for every radius of their actions. All are tried on other
-worlds' transitions, none of them extra.
+seeds; an ensemble is fitted to them alone, then with nine extra samples of each, for every radius of their actions. All
+are tried on other worlds' transitions, none of them extra.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_single_precision_shares_a_load_as_double_does():
         int(((found - true).norm(dim=1) > 0.1 * true.norm(dim=1)).sum())
         for found in (gradients_of_sliding(torch.float32), gradients_of_sliding(torch.float32, pb.PGS(cfm=1e-6)))
     ]
-    # 9 and 33; starts near a kink are among both
+    # 9 and 33
     assert wrong[0] <= 14
     assert wrong[1] > 2 * wrong[0]
 

@@ -101,6 +101,7 @@ _LOWER_UPPER = """
 """
 
 _SUBSTITUTE = """
+        // the transpose of the upper factor; the solution of its row k takes the place of entry k
         for (int j = 0; j < n; ++j) {{
             const int row = static_cast<int>(A(equation + j));
             if (row < 0) continue;
@@ -115,8 +116,9 @@ _SUBSTITUTE = """
             mine *= A(row * n + j);
             PULLBACK_PUT(x, row, mine);
         }}
-        const T none_left = T(0);
-        for (int i = rank; i < n; ++i) PULLBACK_PUT(x, i, none_left);
+        const T zero = T(0);
+        for (int i = rank; i < n; ++i) PULLBACK_PUT(x, i, zero);
+        // the transpose of the lower factor
         for (int j = n - 1; j >= 0; --j) {{
             const int row = static_cast<int>(A(equation + j));
             if (row < 0) continue;
@@ -130,6 +132,7 @@ _SUBSTITUTE = """
             }}
             PULLBACK_PUT(x, row, mine);
         }}
+        // the exchanges, undone in reverse
         for (int i = rank - 1; i >= 0; --i) {{
             const int pivot = static_cast<int>(A(equation + n + i));
             if (pivot != i) {{
@@ -233,9 +236,9 @@ for _real, _name in ((wp.float32, "float"), (wp.float64, "double")):
         + _strips(_name, _SUBSTITUTE, 128)
     )
     def eliminate_transposed(n: int, columns: int, equation: int, w: int, a: _a, x: _a):
-        """Solve the transpose of the n by n system a for all columns of x, in place, by elimination in a.
+        """Solve the transpose of the n by n system a for all columns of x, in place, by elimination of a.
 
-        This is the transpose of what `solve_large` does with a: of columns that depend on those before the entry of x
-        is left out, and what the equations that were left out stand for stays zero. From row `equation` on, a has by
-        which equation each column was eliminated, or -1, then n rows with the exchanges.
+        Where a is singular this is the transpose of what `solve_large` does with it, eq. (26): entries of x that belong
+        to columns left out there are ignored, and unknowns that belong to equations left out are zero. From row
+        `equation` on, a keeps 2 n numbers: by which equation each column was eliminated, or -1, and the exchanges.
         """
